@@ -1,0 +1,136 @@
+# darkroom - text to image in C.
+#   make           the program ./darkroom and the libraries in build/
+#   make demo      installs what is missing, builds, renders samples/first.png
+#   make check     installs what is missing, builds, passes all tests
+#   make debug     the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make bench     speed of kernels and of the default model
+#   make plugins   every scheduler as a shared object
+#   make install   PREFIX=/usr/local, DESTDIR respected
+#   make format    clang-format over the sources
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+VERSION := $(shell sed -n 's/^\#define DK_VERSION "\(.*\)"/\1/p' include/darkroom.h)
+
+# B is the build folder and SAN the sanitizer flags: `make debug` calls this file again with others.
+B      ?= build
+SAN    ?=
+OPT    ?= -O3
+BIN    ?= darkroom
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+
+PKGS     := libpng jansson pangocairo
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lutf8proc
+
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef \
+            -Wpointer-arith -Wwrite-strings -Wcast-qual
+CPPFLAGS += -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DDK_PREFIX='"$(PREFIX)"'
+CFLAGS   ?= -g
+BASE_CFLAGS = -std=c11 $(OPT) -fPIC -fopenmp -ffp-contract=off $(WARN) $(SAN) $(CFLAGS)
+LDLIBS   = $(PKG_LIBS) -ldl -lm
+LDFLAGS  += -fopenmp $(SAN)
+
+LIB_SRC  := $(sort $(wildcard src/base/*.c src/kernels/*.c src/ops/*.c src/files/*.c src/nets/*.c src/pipeline/*.c))
+SCHED_SRC := $(sort $(wildcard schedulers/*.c))
+CLI_SRC  := $(sort $(wildcard src/cli/*.c))
+TEST_SRC := $(sort $(wildcard tests/check*.c))
+BENCH_SRC := $(sort $(wildcard tests/bench*.c))
+TOOL_SRC := $(sort $(wildcard models/clip/*.c))
+
+obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
+LIB_OBJ  := $(call obj,$(LIB_SRC) $(SCHED_SRC))
+CLI_OBJ  := $(call obj,$(CLI_SRC))
+TESTS    := $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SRC))
+BENCHES  := $(patsubst tests/%.c,$(B)/tests/%,$(BENCH_SRC))
+PLUGINS  := $(patsubst %.c,$(B)/plugins/%.so,$(notdir $(SCHED_SRC) $(wildcard samples/schedulers/*.c)))
+
+all: $(BIN) $(B)/libdarkroom.a $(B)/libdarkroom.so
+
+$(BIN): $(CLI_OBJ) $(B)/libdarkroom.a
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(CLI_OBJ) $(B)/libdarkroom.a $(LDLIBS)
+
+$(B)/libdarkroom.a: $(LIB_OBJ) $(B)/sources.list
+	@rm -f $@
+	$(AR) rcs $@ $(LIB_OBJ)
+
+$(B)/libdarkroom.so: $(LIB_OBJ) $(B)/sources.list $(B)/exports.map
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libdarkroom.so.0 -Wl,--version-script=$(B)/exports.map -o $@ $(LIB_OBJ) $(LDLIBS)
+
+$(B)/exports.map:
+	@mkdir -p $(@D)
+	@printf '{ global: dk_*; local: *; };\n' > $@
+
+# A list of the sources that only changes when a file comes or goes, so that a deletion is noticed too.
+$(B)/sources.list: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' $(LIB_SRC) $(SCHED_SRC) | cmp -s - $@ || printf '%s\n' $(LIB_SRC) $(SCHED_SRC) > $@
+
+# The folder is the registry: one line for each file in schedulers/.
+$(B)/gen/registry.inc: $(B)/sources.list
+	@mkdir -p $(@D)
+	@printf 'SCHEDULER(%s)\n' $(subst -,_,$(basename $(notdir $(SCHED_SRC)))) > $@
+$(call obj,src/pipeline/registry.c): $(B)/gen/registry.inc
+
+ISA_FLAGS =
+ifneq ($(filter x86_64 amd64,$(MACHINE)),)
+$(B)/obj/src/kernels/avx2.o:   ISA_FLAGS = -mavx2 -mfma -mf16c
+$(B)/obj/src/kernels/avx512.o: ISA_FLAGS = -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+endif
+
+$(B)/obj/src/cli/%.o: src/cli/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc/cli $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/obj/schedulers/%.o: schedulers/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc -I$(B)/gen $(PKG_CFLAGS) $(BASE_CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/tests/%: tests/%.c $(B)/libdarkroom.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
+	    $(B)/libdarkroom.a $(LDLIBS)
+
+$(B)/plugins/%.so: schedulers/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -o $@ $< -lm
+$(B)/plugins/%.so: samples/schedulers/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -o $@ $< -lm
+
+plugins: $(PLUGINS)
+
+setup:
+	@.ci/setup
+
+demo: setup
+	@$(MAKE) --no-print-directory all
+	./darkroom "a rocket on a blue background" --seed 7 --force -o samples/first.png
+
+check: setup
+	@$(MAKE) --no-print-directory run-tests
+
+run-tests: all plugins $(TESTS)
+	@tests/run.sh $(B) $(CURDIR)/$(BIN)
+
+debug: setup
+	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
+	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+
+bench: all $(BENCHES)
+	@for b in $(BENCHES); do $$b || exit 1; done
+
+format:
+	clang-format -i $(wildcard include/*.h src/*/*.[ch] schedulers/*.[ch] tests/*.[ch] tests/*/*.[ch] samples/schedulers/*.c models/clip/*.c)
+
+clean:
+	rm -rf build darkroom
+
+.PHONY: all setup demo check run-tests debug bench plugins format install uninstall clean FORCE
+.DELETE_ON_ERROR:
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d)

@@ -1,0 +1,225 @@
+/* darkroom.h - the public interface of darkroom: prompt in, picture out. */
+/* SPDX-License-Identifier: MIT */
+#ifndef DARKROOM_H
+#define DARKROOM_H
+
+/*
+ * The path of a picture: dk_model_open() maps the weights, dk_resolve() fills every setting left open and refuses
+ * what cannot work, dk_render() makes the pictures, dk_png_write() stores one with its text chunks.
+ *
+ * Rules that hold for every function here:
+ *  - What can fail returns bool (true is success) or NULL, and fills *err; err may be NULL. The first failure wins.
+ *  - Nothing prints, exits, installs a signal handler or touches the network.
+ *  - Strings are UTF-8 and stay the caller's; what a function allocates has a matching free function.
+ *  - A model may be used by one thread at a time. Different models are independent.
+ *  - The same settings give the same bytes, whatever the number of threads and whatever else is in the batch.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DK_VERSION "0.1.0"
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+enum dk_code {
+    DK_OK,
+    DK_ERROR_ARGUMENT,    /* a setting or parameter that cannot work */
+    DK_ERROR_FILE,        /* the operating system refused: open, read, write, space */
+    DK_ERROR_FORMAT,      /* a file that is damaged, hostile or of another kind */
+    DK_ERROR_MODEL,       /* a model that lacks a part or whose parts do not fit together */
+    DK_ERROR_UNSUPPORTED, /* understood, but not done here */
+    DK_ERROR_MEMORY,      /* out of memory or above the limit given */
+    DK_ERROR_NUMERIC,     /* NaN or infinity in weights, latent or picture */
+    DK_ERROR_CANCELLED    /* the caller asked to stop */
+};
+
+/* message is one sentence: subject, what was found, what was expected, what to do. Lower case, no final period. */
+struct dk_error {
+    enum dk_code code;
+    char message[1024];
+};
+
+/* ---- pictures -------------------------------------------------------------------------------------------------- */
+
+/* 8-bit sRGB, rows from the top, 3 bytes a pixel, no padding. */
+struct dk_image {
+    int width_px, height_px;
+    uint8_t *rgb; /* [height_px * width_px * 3], owned; free with dk_image_free */
+};
+void dk_image_free(struct dk_image *image);
+
+/* One text chunk of a PNG file: keyword 1 to 79 Latin-1 characters, text any UTF-8. */
+struct dk_text {
+    char *keyword;
+    char *text;
+};
+struct dk_texts {
+    struct dk_text *items;
+    size_t n_items;
+};
+void dk_texts_free(struct dk_texts *texts);
+
+/*
+ * Writes a PNG file: to a temporary name in the same folder, synced, then renamed. An existing file is replaced only
+ * when overwrite is true; otherwise the call fails with DK_ERROR_FILE and nothing changes. Text that is not Latin-1
+ * becomes iTXt, the rest tEXt.
+ */
+bool dk_png_write(const char *path, const struct dk_image *image, const struct dk_text *texts, size_t n_texts,
+                  bool overwrite, struct dk_error *err);
+
+/* Reads a PNG (image may be NULL) and its tEXt, zTXt and iTXt chunks (texts may be NULL). Both are freed by the caller. */
+bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *texts, struct dk_error *err);
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+struct dk_model;
+
+/* Zero-initialise; every field has a meaning at zero. Paths are NULL where the model's own part is to be used. */
+struct dk_model_options {
+    int n_threads;             /* 0: the number of physical cores */
+    const char *unet;          /* a file or folder that replaces the U-Net */
+    const char *vae;           /* the same for the VAE */
+    const char *text_encoder;  /* the same for the (first) text encoder */
+    const char *tokenizer;     /* a folder with vocab.json and merges.txt */
+    const char *prediction;    /* "epsilon", "v_prediction" or "sample" in place of what the model says */
+    const char *data_dir;      /* where models/clip/ lies; NULL: beside the program, the install prefix, the environment */
+    size_t max_memory_bytes;   /* limit for weights in use and work memory; 0: none */
+    bool scalar_kernels;       /* the reference kernels, for comparison */
+    void (*warn)(void *user, const char *sentence); /* may be NULL */
+    void *user;
+};
+
+/* Opens a diffusers folder or a single file. Weights are mapped, not read. NULL on failure. */
+struct dk_model *dk_model_open(const char *path, const struct dk_model_options *options, struct dk_error *err);
+void dk_model_close(struct dk_model *model);
+
+#define DK_MAX_PARTS 8
+struct dk_part_info {
+    const char *name; /* "unet", "vae", "text_encoder", "text_encoder_2", ... */
+    size_t n_tensors, n_parameters, size_bytes;
+    char dtypes[64]; /* "f16 686, f32 2" */
+};
+struct dk_model_info {
+    const char *path;
+    const char *family;     /* "sd1", "sd2", "sdxl", "custom", ... */
+    const char *prediction; /* "epsilon", "v_prediction", "sample" */
+    const char *scheduler;  /* the scheduler rendered with by default */
+    int native_width_px, native_height_px;
+    int size_multiple_px; /* width and height must be multiples of this */
+    int n_steps;          /* the default number of steps */
+    double guidance;      /* the default guidance scale */
+    int context_tokens;   /* tokens in one chunk, start and end included */
+    size_t n_parts;
+    struct dk_part_info parts[DK_MAX_PARTS];
+    size_t work_bytes; /* expected work memory at the native size, weights not counted */
+};
+/* The strings live as long as the model. */
+void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info);
+
+/*
+ * Finds the default model or a named one: a path as it is; else NAME under the models folder beside the program, in
+ * the install prefix, in $DARKROOM_MODELS. name NULL means the default model. Free the answer with dk_free.
+ */
+char *dk_model_find(const char *name, struct dk_error *err);
+/* The folders searched and the models in them, for listing: calls each once a model; returns how many there are. */
+size_t dk_model_list(void (*each)(void *user, const char *name, const char *path), void *user);
+
+/* ---- rendering ------------------------------------------------------------------------------------------------- */
+
+/*
+ * What to render. Start from dk_settings_default(); a field left at its default is filled from the model by
+ * dk_resolve(). Strings are the caller's and must outlive the call.
+ */
+struct dk_settings {
+    const char *prompt;    /* UTF-8, may be empty */
+    const char *negative;  /* "" or NULL: none */
+    bool prompt_syntax;    /* (word:1.2), [word], BREAK; false: plain text */
+    int width_px, height_px; /* 0: native */
+    int n_steps;           /* 0: the model's default */
+    const char *scheduler; /* NULL: the model's default; a name, an alias or ./plugin.so */
+    const char *spacing;   /* NULL: as the model's config; "leading", "linspace", "trailing" */
+    const char *sigmas;    /* NULL: as the model's config; a schedule's name or a comma-separated list */
+    const char *timesteps; /* NULL: planned; else a comma-separated list, from noise to picture */
+    double guidance;       /* NAN: the model's default; 1 or less: no unconditional pass */
+    double guidance_rescale; /* 0: none (Lin et al. 2023, arXiv:2305.08891, eq. 15-16) */
+    double eta;            /* NAN: the scheduler's default */
+    int clip_skip;         /* text encoder layers to leave out at the end, as diffusers counts: 0 none */
+    const char *rng;       /* NULL or "cpu": torch's CPU generator; "nv": Philox as on CUDA */
+    uint64_t seed;
+};
+void dk_settings_default(struct dk_settings *settings);
+
+/*
+ * Fills what is open in *settings from the model and checks everything: sizes, steps, scheduler, schedule, prompt.
+ * Strings it sets live as long as the model. *n_passes (may be NULL) becomes the number of U-Net passes one picture
+ * needs, counting conditional and unconditional as two.
+ */
+bool dk_resolve(struct dk_model *model, struct dk_settings *settings, int *n_passes, struct dk_error *err);
+
+enum dk_phase { DK_PHASE_LOAD, DK_PHASE_TEXT, DK_PHASE_DENOISE, DK_PHASE_DECODE };
+struct dk_progress {
+    enum dk_phase phase;
+    int done, total;                /* model calls within DENOISE; 0 of 1 and 1 of 1 for the other phases */
+    const struct dk_image *preview; /* a small rough picture of the present latent, or NULL */
+};
+struct dk_hooks {
+    void (*progress)(void *user, const struct dk_progress *progress); /* may be NULL */
+    bool preview;                                                      /* ask for preview pictures */
+    void *user;
+    const volatile int *cancel; /* the run ends within one layer once this is not 0; may be NULL */
+};
+
+struct dk_stats {
+    int unet_passes;
+    double text_s, denoise_s, decode_s;
+};
+
+/*
+ * Renders n_jobs pictures. Jobs that agree in size and schedule may run together. Every picture is the same as if it
+ * were made alone. hooks and stats may be NULL. On failure no image is left allocated.
+ */
+bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_jobs, struct dk_image *images,
+               const struct dk_hooks *hooks, struct dk_stats *stats, struct dk_error *err);
+
+/* ---- text ------------------------------------------------------------------------------------------------------ */
+
+/* Token ids of a text with start and end token, not padded or cut. Free *ids with dk_free. */
+bool dk_tokenize(struct dk_model *model, const char *text, size_t text_bytes, int32_t **ids, size_t *n_ids,
+                 struct dk_error *err);
+
+/* ---- schedulers ------------------------------------------------------------------------------------------------ */
+
+struct dk_scheduler_info {
+    const char *name;    /* what to type */
+    const char *title;   /* what A1111 calls it */
+    const char *summary; /* one line */
+    const char *paper;
+    const char *aliases; /* other accepted names, comma-separated */
+    int order;           /* order of convergence */
+    int passes_per_step;
+    bool stochastic;
+    int steps_low, steps_high; /* suggested */
+};
+size_t dk_scheduler_count(void);
+bool dk_scheduler_get(size_t index, struct dk_scheduler_info *info);
+
+/* The calls a scheduler would make with these settings: timestep and sigma of each. Free both with dk_free. */
+bool dk_scheduler_plan(struct dk_model *model, const struct dk_settings *settings, double **timesteps, double **sigmas,
+                       size_t *n_calls, struct dk_error *err);
+
+/* ---- the rest -------------------------------------------------------------------------------------------------- */
+
+void dk_free(void *pointer);
+/* "avx2" and the like: the kernel set in use, which is part of what a picture's bytes depend on. */
+const char *dk_cpu_level(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

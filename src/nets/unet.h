@@ -1,0 +1,59 @@
+/* unet.h - the conditional denoising U-Net (Rombach et al. 2022, arXiv:2112.10752; SDXL arXiv:2307.01952). */
+/* SPDX-License-Identifier: MIT */
+#ifndef NETS_UNET_H
+#define NETS_UNET_H
+
+#include "files/weights.h"
+#include "ops/ops.h"
+
+#define UNET_MAX_LEVELS 8
+
+/* What shapes cannot tell. The rest (channels, layers, depths, context width) is read from the weights. */
+struct unet_config {
+    int n_levels;
+    int layers_per_block;
+    bool attention[UNET_MAX_LEVELS];    /* level has cross-attention, from fine to coarse */
+    int n_heads[UNET_MAX_LEVELS];       /* heads at the level; diffusers calls it attention_head_dim */
+    int depth[UNET_MAX_LEVELS];         /* transformer blocks a layer */
+    int n_groups;                       /* norm_num_groups */
+    float norm_eps;
+    bool mid_block;                     /* false: distilled U-Nets without one */
+    bool flip_sin_to_cos;
+    float freq_shift;
+    int added_time_width;               /* addition_time_embed_dim; 0: no SDXL text_time embedding */
+};
+
+struct unet;
+
+struct unet *unet_load(const struct unet_config *config, struct weights *weights, struct dk_error *err);
+void unet_free(struct unet *unet);
+
+int64_t unet_in_channels(const struct unet *unet);
+int64_t unet_out_channels(const struct unet *unet);
+int64_t unet_context_width(const struct unet *unet);
+int64_t unet_pooled_width(const struct unet *unet);   /* width of the pooled text SDXL adds; 0: none */
+int64_t unet_guidance_width(const struct unet *unet); /* time_cond_proj_dim of LCM models; 0: none */
+int unet_size_multiple(const struct unet *unet);      /* latent sides that are multiples of this need no odd resizing */
+
+/*
+ * What stays the same over the steps of a run: keys and values of every cross-attention, computed once from the
+ * context [n, tokens, width] into arena (which must stay untouched below while the conditioning is in use).
+ */
+struct unet_conditioning;
+struct unet_conditioning *unet_condition(const struct unet *unet, struct ops *o, struct tensor context,
+                                         struct tensor pooled /* [n, width] or rank 0 */,
+                                         const float *time_ids /* [n, 6] or NULL: SDXL sizes and crop */,
+                                         float guidance /* for LCM models, else ignored */);
+
+/* x [n, h, w, in], timestep (may be fractional), answer [n, h, w, out]. n must equal the conditioning's n. */
+struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
+                           const struct unet_conditioning *conditioning);
+
+/*
+ * For tests: called with the name and value of intermediate results (mid.* of the golden files). NULL: none. Set with
+ * unet_set_probe; the library never sets it.
+ */
+typedef void unet_probe(void *user, const char *name, struct tensor value);
+void unet_set_probe(struct unet *unet, unet_probe *probe, void *user);
+
+#endif
