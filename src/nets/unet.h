@@ -7,24 +7,34 @@
 #include "ops/ops.h"
 
 #define UNET_MAX_LEVELS 8
+#define UNET_MAX_LAYERS 16  /* ResNets a level */
+#define UNET_MAX_DEPTH 64   /* transformer blocks a layer */
 
-/* What shapes cannot tell. The rest (channels, layers, depths, context width) is read from the weights. */
+/*
+ * What shapes cannot tell, and what a config promises. Which levels, layers, attentions and transformer blocks exist,
+ * and how wide they are, is read from the weights; where the config speaks (n_levels not 0) the weights must agree,
+ * so that a file with a whole layer missing is not taken for a smaller network.
+ */
 struct unet_config {
-    int n_levels;
-    int layers_per_block;
-    bool attention[UNET_MAX_LEVELS];    /* level has cross-attention, from fine to coarse */
+    int n_levels;                       /* 0: the config says nothing about the layout */
+    int layers[UNET_MAX_LEVELS];        /* ResNets of the down block, from fine to coarse; the up block has one more */
+    bool attention[UNET_MAX_LEVELS];    /* the level's down block has cross-attention */
+    bool up_attention[UNET_MAX_LEVELS]; /* and its up block (numbered as the down block) */
+    int depth[UNET_MAX_LEVELS];         /* transformer blocks a layer; 0: as the weights have it */
+    bool mid_block;                     /* false: distilled U-Nets without one */
+
     int n_heads[UNET_MAX_LEVELS];       /* heads at the level; diffusers calls it attention_head_dim */
-    int depth[UNET_MAX_LEVELS];         /* transformer blocks a layer */
+    int head_width;                     /* not 0: heads are width / head_width instead (SD 2, SDXL: 64) */
     int n_groups;                       /* norm_num_groups */
     float norm_eps;
-    bool mid_block;                     /* false: distilled U-Nets without one */
     bool flip_sin_to_cos;
     float freq_shift;
-    int added_time_width;               /* addition_time_embed_dim; 0: no SDXL text_time embedding */
+    int added_time_width;               /* addition_time_embed_dim of SDXL's text_time embedding */
 };
 
 struct unet;
 
+/* The weights must outlive the network. NULL on failure. */
 struct unet *unet_load(const struct unet_config *config, struct weights *weights, struct dk_error *err);
 void unet_free(struct unet *unet);
 
@@ -33,6 +43,7 @@ int64_t unet_out_channels(const struct unet *unet);
 int64_t unet_context_width(const struct unet *unet);
 int64_t unet_pooled_width(const struct unet *unet);   /* width of the pooled text SDXL adds; 0: none */
 int64_t unet_guidance_width(const struct unet *unet); /* time_cond_proj_dim of LCM models; 0: none */
+int unet_levels(const struct unet *unet);
 int unet_size_multiple(const struct unet *unet);      /* latent sides that are multiples of this need no odd resizing */
 
 /*
@@ -50,8 +61,8 @@ struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor
                            const struct unet_conditioning *conditioning);
 
 /*
- * For tests: called with the name and value of intermediate results (mid.* of the golden files). NULL: none. Set with
- * unet_set_probe; the library never sets it.
+ * For tests: called with the name and value of intermediate results: conv_in, down.I, down.I.resJ, mid, up.I and so on,
+ * tf0.* within the first transformer (attn1, attn2 and ff after their residuals). NULL: none. The library sets none.
  */
 typedef void unet_probe(void *user, const char *name, struct tensor value);
 void unet_set_probe(struct unet *unet, unet_probe *probe, void *user);
