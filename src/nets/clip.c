@@ -16,8 +16,8 @@ struct clip_layer {
 };
 
 struct clip {
-    struct weight tokens;    /* [vocabulary, c] */
-    struct weight positions; /* [context length, c] */
+    struct weight tokens;      /* [vocabulary, c] */
+    struct weight positions;   /* [context length, c] */
     struct clip_layer *layers; /* [n_layers] */
     int n_layers;
     struct norm norm;
@@ -27,7 +27,7 @@ struct clip {
     int32_t eos_id;
 };
 
-/* ---- loading --------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static struct clip_layer read_layer(struct weights_reader *from, int i, int64_t c, float eps)
 {
@@ -46,12 +46,15 @@ static struct clip_layer read_layer(struct weights_reader *from, int i, int64_t 
     return l;
 }
 
-static void read_layers(struct clip *clip, const struct clip_config *config, struct weights_reader *r, int64_t c)
+static void read_layers(struct clip *clip, const struct clip_config *config,
+                        struct weights_reader *r, int64_t c)
 {
     int found = layers_count(r, CLIP_MAX_LAYERS, "encoder.layers.");
     int n = config->n_layers ? config->n_layers : found;
     if (layers_ok(r) && (n < 1 || n > found))
-        layers_fail(r, "%d text encoder layers, expected %d: the file is incomplete or its config.json is wrong",
+        layers_fail(r,
+                    "%d text encoder layers, expected %d: the file is incomplete or its "
+                    "config.json is wrong",
                     found, n < 1 ? 1 : n);
     if (!layers_ok(r)) return;
     clip->layers = calloc((size_t)n, sizeof *clip->layers);
@@ -60,24 +63,31 @@ static void read_layers(struct clip *clip, const struct clip_config *config, str
         return;
     }
     clip->n_layers = n;
-    for (int i = 0; i < n && layers_ok(r); i++) clip->layers[i] = read_layer(r, i, c, config->norm_eps);
+    for (int i = 0; i < n && layers_ok(r); i++)
+        clip->layers[i] = read_layer(r, i, c, config->norm_eps);
 }
 
-static void read_clip(struct clip *clip, const struct clip_config *config, struct weights_reader *root)
+static void read_clip(struct clip *clip, const struct clip_config *config,
+                      struct weights_reader *root)
 {
     struct branch b;
     layers_enter(&b, root, "text_model.");
     struct weights_reader *r = &b.reader;
-    clip->tokens = weights_need(r, (const int64_t[4]){LAYERS_ANY, LAYERS_ANY}, "embeddings.token_embedding.weight");
+    clip->tokens = weights_need(r, (const int64_t[4]){LAYERS_ANY, LAYERS_ANY},
+                                "embeddings.token_embedding.weight");
     if (!layers_ok(r)) return;
     int64_t c = clip_width(clip);
-    clip->positions = weights_need(r, (const int64_t[4]){LAYERS_ANY, c}, "embeddings.position_embedding.weight");
-    if (layers_ok(r) && (clip_vocabulary(clip) > INT32_MAX || clip_vocabulary(clip) < 1 || c > LAYERS_MAX_CHANNELS ||
-                         clip_tokens(clip) < 3 || clip_tokens(clip) > 4096))
+    clip->positions =
+        weights_need(r, (const int64_t[4]){LAYERS_ANY, c}, "embeddings.position_embedding.weight");
+    if (layers_ok(r) &&
+        (clip_vocabulary(clip) > INT32_MAX || clip_vocabulary(clip) < 1 ||
+         c > LAYERS_MAX_CHANNELS || clip_tokens(clip) < 3 || clip_tokens(clip) > 4096))
         layers_fail(r, "vocabulary %lld, context length %lld, width %lld: not a CLIP text encoder",
                     (long long)clip_vocabulary(clip), (long long)clip_tokens(clip), (long long)c);
     if (layers_ok(r) && (config->n_heads < 1 || c % config->n_heads != 0))
-        layers_fail(r, "width %lld does not divide into %d heads; is num_attention_heads in config.json right?",
+        layers_fail(r,
+                    "width %lld does not divide into %d heads; is num_attention_heads in "
+                    "config.json right?",
                     (long long)c, config->n_heads);
     if (!layers_ok(r)) return;
     read_layers(clip, config, r, c);
@@ -86,7 +96,8 @@ static void read_clip(struct clip *clip, const struct clip_config *config, struc
         clip->projection = layers_linear(root, "text_projection", LAYERS_ANY, c, BIAS_NONE);
 }
 
-struct clip *clip_load(const struct clip_config *config, struct weights *weights, struct dk_error *err)
+struct clip *clip_load(const struct clip_config *config, struct weights *weights,
+                       struct dk_error *err)
 {
     struct dk_error own = {.code = DK_OK};
     struct weights_reader r = {.weights = weights, .prefix = "", .err = err ? err : &own};
@@ -111,38 +122,55 @@ void clip_free(struct clip *clip)
     free(clip);
 }
 
-int64_t clip_width(const struct clip *clip) { return clip->tokens.dim[1]; }
-int64_t clip_tokens(const struct clip *clip) { return clip->positions.dim[0]; }
-int64_t clip_vocabulary(const struct clip *clip) { return clip->tokens.dim[0]; }
-int clip_layers(const struct clip *clip) { return clip->n_layers; }
+int64_t clip_width(const struct clip *clip)
+{
+    return clip->tokens.dim[1];
+}
+int64_t clip_tokens(const struct clip *clip)
+{
+    return clip->positions.dim[0];
+}
+int64_t clip_vocabulary(const struct clip *clip)
+{
+    return clip->tokens.dim[0];
+}
+int clip_layers(const struct clip *clip)
+{
+    return clip->n_layers;
+}
 int64_t clip_projection(const struct clip *clip)
 {
     return weight_exists(&clip->projection.weight) ? linear_out(&clip->projection) : 0;
 }
 
-/* ---- forward --------------------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-/* x += attention(norm1 x); x += mlp(norm2 x). x [n, tokens, c]; every token sees itself and those before it. */
-static struct tensor layer_forward(const struct clip *clip, const struct clip_layer *l, struct ops *o, struct tensor x)
+/* x += attention(norm1 x); x += mlp(norm2 x). x [n, tokens, c]; every token sees itself and those
+ * before it. */
+static struct tensor layer_forward(const struct clip *clip, const struct clip_layer *l,
+                                   struct ops *o, struct tensor x)
 {
     struct tensor q = op_linear(o, x, &(struct linear_args){.linear = &l->q, .norm = &l->norm1});
     struct tensor k = op_linear(o, x, &(struct linear_args){.linear = &l->k, .norm = &l->norm1});
     struct tensor v = op_linear(o, x, &(struct linear_args){.linear = &l->v, .norm = &l->norm1});
     struct tensor h = op_attention(o, q, k, v, clip->n_heads, true);
     struct tensor y = op_linear(o, h, &(struct linear_args){.linear = &l->out, .residual = &x});
-    h = op_linear(o, y, &(struct linear_args){.linear = &l->fc1, .norm = &l->norm2, .act = clip->act});
+    h = op_linear(o, y,
+                  &(struct linear_args){.linear = &l->fc1, .norm = &l->norm2, .act = clip->act});
     return op_linear(o, h, &(struct linear_args){.linear = &l->fc2, .residual = &y});
 }
 
 /* Layers from to end - 1; what they leave goes down to the mark. */
-static struct tensor layers_forward(const struct clip *clip, int from, int end, struct ops *o, size_t mark,
-                                    struct tensor x)
+static struct tensor layers_forward(const struct clip *clip, int from, int end, struct ops *o,
+                                    size_t mark, struct tensor x)
 {
-    for (int i = from; i < end; i++) x = tensor_keep(o->arena, mark, layer_forward(clip, &clip->layers[i], o, x));
+    for (int i = from; i < end; i++)
+        x = tensor_keep(o->arena, mark, layer_forward(clip, &clip->layers[i], o, x));
     return x;
 }
 
-/* The end of the text, where pooling reads: the first eos_id, or the first maximum. ids [tokens]. */
+/* The end of the text, where pooling reads: the first eos_id, or the first maximum. ids [tokens].
+ */
 static int64_t end_of_text(const struct clip *clip, const int32_t *ids, int64_t tokens)
 {
     int64_t largest = 0;
@@ -150,32 +178,42 @@ static int64_t end_of_text(const struct clip *clip, const int32_t *ids, int64_t 
         if (clip->eos_id >= 0 && ids[i] == clip->eos_id) return i;
         if (ids[i] > ids[largest]) largest = i;
     }
-    return clip->eos_id >= 0 ? 0 : largest; /* a text without eos_id pools its first token, as in transformers */
+    return clip->eos_id >= 0
+               ? 0
+               : largest; /* a text without eos_id pools its first token, as in transformers */
 }
 
-/* The end-of-text row of each sample, normed and projected: [n, projection or c]. x [n, tokens, c]. */
-static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor x, const int32_t *ids)
+/* The end-of-text row of each sample, normed and projected: [n, projection or c]. x [n, tokens, c].
+ */
+static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor x,
+                          const int32_t *ids)
 {
     int64_t n = x.dim[0], tokens = x.dim[1], c = x.dim[2];
     struct tensor rows = tensor_new3(o->arena, 1, n, c, o->err);
     for (int64_t i = 0; i < tensor_count(rows) / c; i++)
-        memcpy(rows.data + i * c, x.data + (i * tokens + end_of_text(clip, ids + i * tokens, tokens)) * c,
+        memcpy(rows.data + i * c,
+               x.data + (i * tokens + end_of_text(clip, ids + i * tokens, tokens)) * c,
                (size_t)c * sizeof *x.data);
     rows = op_norm(o, rows, &clip->norm, ACT_NONE);
-    if (clip_projection(clip)) rows = op_linear(o, rows, &(struct linear_args){.linear = &clip->projection});
-    return op_reshape(o, rows, 2, (const int64_t[]){n, clip_projection(clip) ? clip_projection(clip) : c});
+    if (clip_projection(clip))
+        rows = op_linear(o, rows, &(struct linear_args){.linear = &clip->projection});
+    return op_reshape(o, rows, 2,
+                      (const int64_t[]){n, clip_projection(clip) ? clip_projection(clip) : c});
 }
 
-bool clip_forward(const struct clip *clip, struct ops *o, const int32_t *ids, int64_t n, int64_t tokens, int skip,
-                  bool normed, bool want_pooled, struct clip_output *output)
+bool clip_forward(const struct clip *clip, struct ops *o, const int32_t *ids, int64_t n,
+                  int64_t tokens, int skip, bool normed, bool want_pooled,
+                  struct clip_output *output)
 {
     *output = (struct clip_output){0};
     if (skip < 0 || skip > clip->n_layers)
-        return dk_fail(o->err, DK_ERROR_ARGUMENT, "clip skip %d: the text encoder has %d layers; choose 0 to %d", skip,
+        return dk_fail(o->err, DK_ERROR_ARGUMENT,
+                       "clip skip %d: the text encoder has %d layers; choose 0 to %d", skip,
                        clip->n_layers, clip->n_layers);
     int shown = clip->n_layers - skip;
     size_t mark = arena_mark(o->arena);
-    struct tensor x = op_embed(o, &clip->tokens, &clip->positions, ids, n, tokens); /* [n, tokens, c] */
+    struct tensor x =
+        op_embed(o, &clip->tokens, &clip->positions, ids, n, tokens); /* [n, tokens, c] */
     x = layers_forward(clip, 0, shown, o, mark, x);
     output->hidden = normed ? op_norm(o, x, &clip->norm, ACT_NONE) : x;
     if (want_pooled && ops_ok(o)) {

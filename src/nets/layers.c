@@ -15,7 +15,8 @@ bool layers_fail(const struct weights_reader *r, const char *format, ...)
     return dk_fail(r->err, DK_ERROR_MODEL, "%s: %s", weights_path(r->weights), text);
 }
 
-/* prefix + name into out; false (and an error) when it does not fit, which no name of a real model does. */
+/* prefix + name into out; false (and an error) when it does not fit, which no name of a real model
+ * does. */
 static bool join(const struct weights_reader *r, char *out, const char *format, va_list list)
 {
     int head = snprintf(out, LAYERS_MAX_NAME, "%s", r->prefix);
@@ -36,7 +37,8 @@ void layers_enter(struct branch *branch, const struct weights_reader *from, cons
     branch->reader.prefix = branch->prefix;
 }
 
-/* The number that text begins with, followed by a dot; -1: none. Stops growing far above any sensible count. */
+/* The number that text begins with, followed by a dot; -1: none. Stops growing far above any
+ * sensible count. */
 static int leading_number(const char *text)
 {
     int n = 0;
@@ -63,7 +65,8 @@ int layers_count(const struct weights_reader *r, int max, const char *format, ..
         if (n >= count) count = n + 1;
     }
     if (count <= max) return count;
-    layers_fail(r, "tensors up to \"%s%d\", expected at most %d: not a network of this family", prefix, count - 1, max);
+    layers_fail(r, "tensors up to \"%s%d\", expected at most %d: not a network of this family",
+                prefix, count - 1, max);
     return 0;
 }
 
@@ -83,15 +86,18 @@ bool layers_any(const struct weights_reader *r, const char *format, ...)
 static void check_width(const struct weights_reader *r, const char *name, int64_t width)
 {
     if (layers_ok(r) && (width < 1 || width > LAYERS_MAX_CHANNELS))
-        layers_fail(r, "%s%s: width %lld, expected 1 to %d: damaged or not a model", r->prefix, name,
-                    (long long)width, LAYERS_MAX_CHANNELS);
+        layers_fail(r, "%s%s: width %lld, expected 1 to %d: damaged or not a model", r->prefix,
+                    name, (long long)width, LAYERS_MAX_CHANNELS);
 }
 
-struct norm layers_norm(struct weights_reader *r, const char *name, int64_t channels, int n_groups, float eps)
+struct norm layers_norm(struct weights_reader *r, const char *name, int64_t channels, int n_groups,
+                        float eps)
 {
     const int64_t shape[4] = {channels};
     if (n_groups > 0 && channels % n_groups != 0)
-        layers_fail(r, "%s%s: %lld channels do not divide into %d groups; is norm_num_groups in config.json right?",
+        layers_fail(r,
+                    "%s%s: %lld channels do not divide into %d groups; is norm_num_groups in "
+                    "config.json right?",
                     r->prefix, name, (long long)channels, n_groups);
     return (struct norm){.weight = weights_need(r, shape, "%s.weight", name),
                          .bias = weights_need(r, shape, "%s.bias", name),
@@ -99,7 +105,8 @@ struct norm layers_norm(struct weights_reader *r, const char *name, int64_t chan
                          .eps = eps};
 }
 
-static struct weight read_bias(struct weights_reader *r, const char *name, int64_t out, enum bias bias)
+static struct weight read_bias(struct weights_reader *r, const char *name, int64_t out,
+                               enum bias bias)
 {
     const int64_t shape[4] = {out};
     if (bias == BIAS_NEEDED) return weights_need(r, shape, "%s.bias", name);
@@ -116,7 +123,8 @@ static int stored_rank(const struct weights_reader *r, const char *name)
     return w ? w->rank : 2;
 }
 
-static struct weight read_matrix(struct weights_reader *r, const char *name, int64_t out, int64_t in)
+static struct weight read_matrix(struct weights_reader *r, const char *name, int64_t out,
+                                 int64_t in)
 {
     const int64_t flat[4] = {out, in}, conv[4] = {out, in, 1, 1};
     struct weight w = weights_need(r, stored_rank(r, name) == 4 ? conv : flat, "%s.weight", name);
@@ -125,7 +133,8 @@ static struct weight read_matrix(struct weights_reader *r, const char *name, int
     return w;
 }
 
-struct linear layers_linear(struct weights_reader *r, const char *name, int64_t out, int64_t in, enum bias bias)
+struct linear layers_linear(struct weights_reader *r, const char *name, int64_t out, int64_t in,
+                            enum bias bias)
 {
     struct linear linear = {.weight = read_matrix(r, name, out, in)};
     linear.weight.rank = 2; /* [out, in, 1, 1] is the same memory */
@@ -156,7 +165,8 @@ struct resnet layers_resnet(struct weights_reader *r, const struct resnet_shape 
     t.norm1 = layers_norm(r, "norm1", shape->in, shape->n_groups, shape->eps);
     t.conv1 = layers_conv(r, "conv1", shape->out, shape->in, 3);
     int64_t out = resnet_out(&t);
-    if (shape->time_width) t.time = layers_linear(r, "time_emb_proj", out, shape->time_width, BIAS_NEEDED);
+    if (shape->time_width)
+        t.time = layers_linear(r, "time_emb_proj", out, shape->time_width, BIAS_NEEDED);
     t.norm2 = layers_norm(r, "norm2", out, shape->n_groups, shape->eps);
     t.conv2 = layers_conv(r, "conv2", out, out, 3);
     if (out != shape->in || weights_has(r, "conv_shortcut.weight"))
@@ -164,13 +174,20 @@ struct resnet layers_resnet(struct weights_reader *r, const struct resnet_shape 
     return t;
 }
 
-struct tensor resnet_forward(const struct resnet *t, struct ops *o, struct tensor x, const struct tensor *time)
+struct tensor resnet_forward(const struct resnet *t, struct ops *o, struct tensor x,
+                             const struct tensor *time)
 {
     struct tensor shift = {0}; /* [n, out] */
     if (time) shift = op_linear(o, *time, &(struct linear_args){.linear = &t->time});
-    struct tensor h = op_conv(o, x, &(struct conv_args){.conv = &t->conv1, .norm = &t->norm1, .act = ACT_SILU,
-                                                        .per_channel = time ? &shift : NULL});
+    struct tensor h = op_conv(o, x,
+                              &(struct conv_args){.conv = &t->conv1,
+                                                  .norm = &t->norm1,
+                                                  .act = ACT_SILU,
+                                                  .per_channel = time ? &shift : NULL});
     struct tensor skip = x; /* [n, h, w, out] */
-    if (weight_exists(&t->shortcut.weight)) skip = op_conv(o, x, &(struct conv_args){.conv = &t->shortcut});
-    return op_conv(o, h, &(struct conv_args){.conv = &t->conv2, .norm = &t->norm2, .act = ACT_SILU, .residual = &skip});
+    if (weight_exists(&t->shortcut.weight))
+        skip = op_conv(o, x, &(struct conv_args){.conv = &t->shortcut});
+    return op_conv(o, h,
+                   &(struct conv_args){
+                       .conv = &t->conv2, .norm = &t->norm2, .act = ACT_SILU, .residual = &skip});
 }

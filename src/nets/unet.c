@@ -1,4 +1,4 @@
-/* unet.c - the conditional denoising U-Net (Rombach et al. 2022, arXiv:2112.10752; SDXL arXiv:2307.01952). */
+/* unet.c - the conditional denoising U-Net (arXiv:2112.10752; SDXL arXiv:2307.01952). */
 /* SPDX-License-Identifier: MIT */
 #include "nets/unet.h"
 
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_TIME_IDS 6 /* original h, w, crop top, left, target h, w (SDXL section 2.2) */
-#define TRANSFORMER_EPS 1e-6f /* the GroupNorm that enters a transformer; all others have norm_eps */
-#define LAYER_NORM_EPS 1e-5f
-#define MAX_SKIPS (UNET_MAX_LEVELS * (UNET_MAX_LAYERS + 1) + 1)
+#define N_TIME_IDS      6     /* original h, w, crop top, left, target h, w (SDXL section 2.2) */
+#define TRANSFORMER_EPS 1e-6f /* the GroupNorm in front of a transformer; others: norm_eps */
+#define LAYER_NORM_EPS  1e-5f
+#define MAX_SKIPS       (UNET_MAX_LEVELS * (UNET_MAX_LAYERS + 1) + 1)
 
 struct attention {
     struct norm norm;
@@ -39,7 +39,8 @@ struct layer {
     struct transformer attention;
 };
 
-/* One block of the paper's figure 3: layers, then a convolution that changes the size. The mid block has none. */
+/* One block of the paper: layers, then a convolution that changes the size (not in the mid block).
+ */
 struct level {
     struct layer layers[UNET_MAX_LAYERS];
     int n_layers;
@@ -55,7 +56,7 @@ struct unet {
     struct level down[UNET_MAX_LEVELS], mid, up[UNET_MAX_LEVELS];
     int n_levels;
     int64_t context_width;
-    int n_memories; /* cross-attentions */
+    int n_memories;            /* cross-attentions */
     const struct block *first; /* the block whose insides the probe shows */
     int added_time_width;
     bool flip_sin_to_cos;
@@ -65,13 +66,13 @@ struct unet {
 };
 
 struct unet_conditioning {
-    int64_t n;              /* samples */
-    struct tensor added;    /* [n, time width], SDXL */
-    struct tensor guidance; /* [n, width of the first level], LCM */
+    int64_t n;                    /* samples */
+    struct tensor added;          /* [n, time width], SDXL */
+    struct tensor guidance;       /* [n, width of the first level], LCM */
     struct tensor *keys, *values; /* [n_memories] of [n, tokens, c] */
 };
 
-/* ---- loading --------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 struct loading {
     struct unet *unet;
@@ -80,17 +81,22 @@ struct loading {
     int n_skips;
 };
 
-static int heads_at(const struct loading *l, const struct weights_reader *r, int level, int64_t width)
+static int heads_at(const struct loading *l, const struct weights_reader *r, int level,
+                    int64_t width)
 {
-    int64_t heads = l->config->head_width ? width / l->config->head_width : l->config->n_heads[level];
+    int64_t heads =
+        l->config->head_width ? width / l->config->head_width : l->config->n_heads[level];
     if (!layers_ok(r)) return 1;
     if (heads >= 1 && heads <= width && width % heads == 0) return (int)heads;
-    layers_fail(r, "%s: %lld channels do not divide into %lld heads; is attention_head_dim in config.json right?",
+    layers_fail(r,
+                "%s: %lld channels do not divide into %lld heads; is attention_head_dim in "
+                "config.json right?",
                 r->prefix, (long long)width, (long long)heads);
     return 1;
 }
 
-static struct attention read_attention(struct weights_reader *r, int64_t c, int64_t memory_width, int n_heads)
+static struct attention read_attention(struct weights_reader *r, int64_t c, int64_t memory_width,
+                                       int n_heads)
 {
     struct attention a = {.n_heads = n_heads};
     a.q = layers_linear(r, "to_q", c, c, BIAS_MAYBE);
@@ -108,7 +114,8 @@ static struct block read_block(struct loading *l, struct weights_reader *r, int6
     layers_enter(&in, r, "attn1.");
     b.self = read_attention(&in.reader, c, c, n_heads);
     layers_enter(&in, r, "attn2.");
-    b.cross = read_attention(&in.reader, c, u->context_width ? u->context_width : LAYERS_ANY, n_heads);
+    b.cross =
+        read_attention(&in.reader, c, u->context_width ? u->context_width : LAYERS_ANY, n_heads);
     b.cross.memory = u->n_memories++;
     u->context_width = linear_in(&b.cross.k);
     b.self.norm = layers_norm(r, "norm1", c, 0, LAYER_NORM_EPS);
@@ -122,18 +129,22 @@ static struct block read_block(struct loading *l, struct weights_reader *r, int6
     return b;
 }
 
-static void read_transformer(struct loading *l, struct weights_reader *r, struct transformer *t, int64_t c, int level)
+static void read_transformer(struct loading *l, struct weights_reader *r, struct transformer *t,
+                             int64_t c, int level)
 {
     int n_heads = heads_at(l, r, level, c);
     t->norm = layers_norm(r, "norm", c, l->config->n_groups, TRANSFORMER_EPS);
     t->proj_in = layers_conv(r, "proj_in", c, c, 1);
     t->proj_out = layers_linear(r, "proj_out", c, c, BIAS_NEEDED);
     int n = layers_count(r, UNET_MAX_DEPTH, "transformer_blocks.");
-    if (n == 0) layers_fail(r, "%stransformer_blocks.0: missing, expected at least one block", r->prefix);
+    if (n == 0)
+        layers_fail(r, "%stransformer_blocks.0: missing, expected at least one block", r->prefix);
     int wanted = l->config->n_levels ? l->config->depth[level] : 0;
     if (layers_ok(r) && wanted && wanted != n)
-        layers_fail(r, "%stransformer_blocks: %d in the file, %d in config.json: one of the two is incomplete",
-                    r->prefix, n, wanted);
+        layers_fail(
+            r,
+            "%stransformer_blocks: %d in the file, %d in config.json: one of the two is incomplete",
+            r->prefix, n, wanted);
     if (!layers_ok(r)) return;
     t->blocks = calloc((size_t)n, sizeof *t->blocks);
     if (!t->blocks) {
@@ -149,9 +160,10 @@ static void read_transformer(struct loading *l, struct weights_reader *r, struct
     if (!l->unet->first) l->unet->first = &t->blocks[0];
 }
 
-/* One layer of a level: resnets.J and, where the names have it, attentions.J. Returns the width it gives. */
-static int64_t read_layer(struct loading *l, struct weights_reader *r, struct layer *layer, int j, int64_t in,
-                          int level)
+/* One layer of a level: resnets.J and, where the names have it, attentions.J. Returns the width it
+ * gives. */
+static int64_t read_layer(struct loading *l, struct weights_reader *r, struct layer *layer, int j,
+                          int64_t in, int level)
 {
     struct branch branch;
     layers_enter(&branch, r, "resnets.%d.", j);
@@ -169,14 +181,16 @@ static int64_t read_layer(struct loading *l, struct weights_reader *r, struct la
 }
 
 /* The config says whether a block has attention; each of its layers then does. */
-static void check_attention(const struct loading *l, const struct weights_reader *r, const struct level *level,
-                            bool wanted)
+static void check_attention(const struct loading *l, const struct weights_reader *r,
+                            const struct level *level, bool wanted)
 {
     if (!l->config->n_levels || !layers_ok(r)) return;
     for (int j = 0; j < level->n_layers; j++) {
         bool found = level->layers[j].attention.n_blocks > 0;
         if (found == wanted) continue;
-        layers_fail(r, "%sattentions.%d: %s the file but %s the block type in config.json: one of the two is wrong",
+        layers_fail(r,
+                    "%sattentions.%d: %s the file but %s the block type in config.json: one of the "
+                    "two is wrong",
                     r->prefix, j, found ? "in" : "not in", wanted ? "named by" : "not named by");
         return;
     }
@@ -185,7 +199,9 @@ static void check_attention(const struct loading *l, const struct weights_reader
 static void check_layers(const struct weights_reader *r, int found, int wanted)
 {
     if (layers_ok(r) && found != wanted)
-        layers_fail(r, "%sresnets: %d in the file, expected %d: the file is incomplete or its config.json is wrong",
+        layers_fail(r,
+                    "%sresnets: %d in the file, expected %d: the file is incomplete or its "
+                    "config.json is wrong",
                     r->prefix, found, wanted);
 }
 
@@ -196,7 +212,8 @@ static int64_t read_down(struct loading *l, struct weights_reader *root, int i, 
     layers_enter(&in, root, "down_blocks.%d.", i);
     struct weights_reader *r = &in.reader;
     level->n_layers = layers_count(r, UNET_MAX_LAYERS, "resnets.");
-    if (level->n_layers == 0) layers_fail(r, "%sresnets.0: missing, expected at least one", r->prefix);
+    if (level->n_layers == 0)
+        layers_fail(r, "%sresnets.0: missing, expected at least one", r->prefix);
     if (l->config->n_levels) check_layers(r, level->n_layers, l->config->layers[i]);
     for (int j = 0; j < level->n_layers && layers_ok(r); j++)
         l->skips[l->n_skips++] = width = read_layer(l, r, &level->layers[j], j, width, i);
@@ -222,7 +239,8 @@ static int64_t read_mid(struct loading *l, struct weights_reader *root, int64_t 
     return width;
 }
 
-/* Up block i belongs to level n_levels - 1 - i and consumes what that level's down block stored, newest first. */
+/* Up block i belongs to level n_levels - 1 - i and consumes what that level's down block stored,
+ * newest first. */
 static int64_t read_up(struct loading *l, struct weights_reader *root, int i, int64_t width)
 {
     int at = l->unet->n_levels - 1 - i;
@@ -235,7 +253,8 @@ static int64_t read_up(struct loading *l, struct weights_reader *root, int i, in
     for (int j = 0; j < level->n_layers && layers_ok(r); j++)
         width = read_layer(l, r, &level->layers[j], j, width + l->skips[--l->n_skips], at);
     check_attention(l, r, level, l->config->up_attention[at]);
-    if (i + 1 < l->unet->n_levels) level->resize = layers_conv(r, "upsamplers.0.conv", width, width, 3);
+    if (i + 1 < l->unet->n_levels)
+        level->resize = layers_conv(r, "upsamplers.0.conv", width, width, 3);
     return width;
 }
 
@@ -243,15 +262,20 @@ static void read_embeddings(struct loading *l, struct weights_reader *r, int64_t
 {
     struct unet *u = l->unet;
     u->time1 = layers_linear(r, "time_embedding.linear_1", LAYERS_ANY, width, BIAS_NEEDED);
-    u->time2 = layers_linear(r, "time_embedding.linear_2", LAYERS_ANY, linear_out(&u->time1), BIAS_NEEDED);
+    u->time2 =
+        layers_linear(r, "time_embedding.linear_2", LAYERS_ANY, linear_out(&u->time1), BIAS_NEEDED);
     if (layers_any(r, "time_embedding.cond_proj."))
         u->guidance = layers_linear(r, "time_embedding.cond_proj", width, LAYERS_ANY, BIAS_NONE);
     if (!layers_any(r, "add_embedding.")) return;
-    int64_t time_width = linear_out(&u->time2), ids_width = (int64_t)N_TIME_IDS * u->added_time_width;
+    int64_t time_width = linear_out(&u->time2),
+            ids_width = (int64_t)N_TIME_IDS * u->added_time_width;
     u->added1 = layers_linear(r, "add_embedding.linear_1", LAYERS_ANY, LAYERS_ANY, BIAS_NEEDED);
-    u->added2 = layers_linear(r, "add_embedding.linear_2", time_width, linear_out(&u->added1), BIAS_NEEDED);
+    u->added2 =
+        layers_linear(r, "add_embedding.linear_2", time_width, linear_out(&u->added1), BIAS_NEEDED);
     if (layers_ok(r) && (u->added_time_width < 2 || linear_in(&u->added1) <= ids_width))
-        layers_fail(r, "add_embedding.linear_1: %lld inputs, expected more than six times addition_time_embed_dim, %d",
+        layers_fail(r,
+                    "add_embedding.linear_1: %lld inputs, expected more than six times "
+                    "addition_time_embed_dim, %d",
                     (long long)linear_in(&u->added1), u->added_time_width);
 }
 
@@ -260,7 +284,8 @@ static void refuse_unknown(const struct weights_reader *r)
 {
     static const char *const refused[][2] = {
         {"class_embedding.", "a class-conditional U-Net (upscaler or unCLIP)"},
-        {"encoder_hid_proj.", "a U-Net with a projection of the encoder's states (Kandinsky, IP-Adapter)"},
+        {"encoder_hid_proj.",
+         "a U-Net with a projection of the encoder's states (Kandinsky, IP-Adapter)"},
         {"position_net.", "a GLIGEN U-Net"},
         {"down_blocks.0.motion_modules.", "an AnimateDiff motion U-Net"},
         {"controlnet_cond_embedding.", "a ControlNet, not a U-Net"},
@@ -269,7 +294,8 @@ static void refuse_unknown(const struct weights_reader *r)
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (layers_any(r, "%s", refused[i][0])) {
-            dk_fail(r->err, DK_ERROR_UNSUPPORTED, "%s: %s, which is not supported; give a Stable Diffusion U-Net",
+            dk_fail(r->err, DK_ERROR_UNSUPPORTED,
+                    "%s: %s, which is not supported; give a Stable Diffusion U-Net",
                     weights_path(r->weights), refused[i][1]);
             return;
         }
@@ -287,20 +313,25 @@ static void read_unet(struct loading *l, struct weights_reader *r)
     int wanted = l->config->n_levels ? l->config->n_levels : u->n_levels;
     int n_up = layers_count(r, UNET_MAX_LEVELS, "up_blocks.");
     if (layers_ok(r) && (u->n_levels == 0 || u->n_levels != wanted || n_up != wanted))
-        layers_fail(r, "%d down blocks and %d up blocks, expected %d of each: the file is incomplete or its "
-                    "config.json is wrong", u->n_levels, n_up, wanted > 0 ? wanted : 1);
+        layers_fail(
+            r,
+            "%d down blocks and %d up blocks, expected %d of each: the file is incomplete or its "
+            "config.json is wrong",
+            u->n_levels, n_up, wanted > 0 ? wanted : 1);
 
     l->skips[l->n_skips++] = width;
     for (int i = 0; i < u->n_levels && layers_ok(r); i++) width = read_down(l, r, i, width);
     if (layers_ok(r)) width = read_mid(l, r, width);
     for (int i = 0; i < u->n_levels && layers_ok(r); i++) width = read_up(l, r, i, width);
     if (layers_ok(r)) {
-        u->norm_out = layers_norm(r, "conv_norm_out", width, l->config->n_groups, l->config->norm_eps);
+        u->norm_out =
+            layers_norm(r, "conv_norm_out", width, l->config->n_groups, l->config->norm_eps);
         u->conv_out = layers_conv(r, "conv_out", LAYERS_ANY, width, 3);
     }
 }
 
-struct unet *unet_load(const struct unet_config *config, struct weights *weights, struct dk_error *err)
+struct unet *unet_load(const struct unet_config *config, struct weights *weights,
+                       struct dk_error *err)
 {
     struct dk_error own = {.code = DK_OK};
     struct weights_reader r = {.weights = weights, .prefix = "", .err = err ? err : &own};
@@ -313,7 +344,8 @@ struct unet *unet_load(const struct unet_config *config, struct weights *weights
     unet->added_time_width = config->added_time_width;
     unet->flip_sin_to_cos = config->flip_sin_to_cos;
     unet->freq_shift = config->freq_shift;
-    if (config->n_groups < 1) layers_fail(&r, "norm_num_groups is %d, expected at least 1", config->n_groups);
+    if (config->n_groups < 1)
+        layers_fail(&r, "norm_num_groups is %d, expected at least 1", config->n_groups);
     read_unet(&l, &r);
     if (layers_ok(&r)) return unet;
     unet_free(unet);
@@ -336,11 +368,20 @@ void unet_free(struct unet *unet)
     free(unet);
 }
 
-/* ---- facts ----------------------------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
-int64_t unet_in_channels(const struct unet *unet) { return conv_in(&unet->conv_in); }
-int64_t unet_out_channels(const struct unet *unet) { return conv_out(&unet->conv_out); }
-int64_t unet_context_width(const struct unet *unet) { return unet->context_width; }
+int64_t unet_in_channels(const struct unet *unet)
+{
+    return conv_in(&unet->conv_in);
+}
+int64_t unet_out_channels(const struct unet *unet)
+{
+    return conv_out(&unet->conv_out);
+}
+int64_t unet_context_width(const struct unet *unet)
+{
+    return unet->context_width;
+}
 int64_t unet_guidance_width(const struct unet *unet)
 {
     return weight_exists(&unet->guidance.weight) ? linear_in(&unet->guidance) : 0;
@@ -350,8 +391,14 @@ int64_t unet_pooled_width(const struct unet *unet)
     if (!weight_exists(&unet->added1.weight)) return 0;
     return linear_in(&unet->added1) - (int64_t)N_TIME_IDS * unet->added_time_width;
 }
-int unet_levels(const struct unet *unet) { return unet->n_levels; }
-int unet_size_multiple(const struct unet *unet) { return 1 << (unet->n_levels - 1); }
+int unet_levels(const struct unet *unet)
+{
+    return unet->n_levels;
+}
+int unet_size_multiple(const struct unet *unet)
+{
+    return 1 << (unet->n_levels - 1);
+}
 
 void unet_set_probe(struct unet *unet, unet_probe *probe, void *user)
 {
@@ -360,7 +407,7 @@ void unet_set_probe(struct unet *unet, unet_probe *probe, void *user)
 }
 
 __attribute__((format(printf, 3, 4))) static void show(const struct unet *unet, struct tensor value,
-                                                        const char *format, ...)
+                                                       const char *format, ...)
 {
     if (!unet->probe) return;
     char name[64];
@@ -371,7 +418,7 @@ __attribute__((format(printf, 3, 4))) static void show(const struct unet *unet, 
     unet->probe(unet->probe_user, name, value);
 }
 
-/* ---- conditioning ---------------------------------------------------------------------------------------------- */
+/* ---- conditioning ---------------------------------------------------------------------------- */
 
 static void condition_level(const struct level *level, struct ops *o, struct tensor context,
                             struct unet_conditioning *c)
@@ -380,22 +427,28 @@ static void condition_level(const struct level *level, struct ops *o, struct ten
         const struct transformer *t = &level->layers[j].attention;
         for (int i = 0; i < t->n_blocks; i++) {
             const struct attention *cross = &t->blocks[i].cross;
-            c->keys[cross->memory] = op_linear(o, context, &(struct linear_args){.linear = &cross->k});
-            c->values[cross->memory] = op_linear(o, context, &(struct linear_args){.linear = &cross->v});
+            c->keys[cross->memory] =
+                op_linear(o, context, &(struct linear_args){.linear = &cross->k});
+            c->values[cross->memory] =
+                op_linear(o, context, &(struct linear_args){.linear = &cross->v});
         }
     }
 }
 
 /* SDXL: linear_2(silu(linear_1([pooled | sinusoids of the six sizes]))), [n, time width]. */
-static struct tensor added_embedding(const struct unet *u, struct ops *o, struct tensor pooled, const float *time_ids)
+static struct tensor added_embedding(const struct unet *u, struct ops *o, struct tensor pooled,
+                                     const float *time_ids)
 {
     int64_t n = pooled.dim[0], width = u->added_time_width;
     size_t mark = arena_mark(o->arena);
-    struct tensor ids = op_sinusoids(o, time_ids, n * N_TIME_IDS, width, u->flip_sin_to_cos, u->freq_shift);
+    struct tensor ids =
+        op_sinusoids(o, time_ids, n * N_TIME_IDS, width, u->flip_sin_to_cos, u->freq_shift);
     ids = op_reshape(o, ids, 2, (const int64_t[]){n, N_TIME_IDS * width});
     struct tensor both = op_concat(o, pooled, ids); /* [n, pooled width + 6 * width] */
-    struct tensor h = op_linear(o, both, &(struct linear_args){.linear = &u->added1, .act = ACT_SILU});
-    return tensor_keep(o->arena, mark, op_linear(o, h, &(struct linear_args){.linear = &u->added2}));
+    struct tensor h =
+        op_linear(o, both, &(struct linear_args){.linear = &u->added1, .act = ACT_SILU});
+    return tensor_keep(o->arena, mark,
+                       op_linear(o, h, &(struct linear_args){.linear = &u->added2}));
 }
 
 /* n times the same value, [n]. */
@@ -406,43 +459,51 @@ static struct tensor repeat(struct ops *o, float value, int64_t n)
     return t;
 }
 
-/* LCM: cond_proj of the sinusoids of 1000 (guidance - 1), sine first (arXiv:2310.04378, section 4.3), [n, width]. */
-static struct tensor guidance_embedding(const struct unet *u, struct ops *o, float guidance, int64_t n)
+/* LCM: cond_proj of the sinusoids of 1000 (guidance - 1), sine first (arXiv:2310.04378,
+ * section 4.3), [n, width]. */
+static struct tensor guidance_embedding(const struct unet *u, struct ops *o, float guidance,
+                                        int64_t n)
 {
     size_t mark = arena_mark(o->arena);
     struct tensor w = repeat(o, 1000.0f * (guidance - 1.0f), n);
     struct tensor h = op_sinusoids(o, w.data, tensor_count(w), unet_guidance_width(u), false, 1.0f);
-    return tensor_keep(o->arena, mark, op_linear(o, h, &(struct linear_args){.linear = &u->guidance}));
+    return tensor_keep(o->arena, mark,
+                       op_linear(o, h, &(struct linear_args){.linear = &u->guidance}));
 }
 
 /* What the caller gives must fit the network: told once here, so that a step need not ask. */
-static bool inputs_fit(const struct unet *u, struct ops *o, struct tensor context, struct tensor pooled,
-                       const float *time_ids)
+static bool inputs_fit(const struct unet *u, struct ops *o, struct tensor context,
+                       struct tensor pooled, const float *time_ids)
 {
     if (!ops_ok(o)) return false;
     int64_t pooled_width = unet_pooled_width(u);
     if (u->context_width && (context.rank != 3 || context.dim[2] != u->context_width))
         return dk_fail(o->err, DK_ERROR_MODEL,
-                       "the text encoder's states are %lld wide, the U-Net expects %lld: they do not belong together",
-                       (long long)(context.rank == 3 ? context.dim[2] : 0), (long long)u->context_width);
-    if (pooled_width && (pooled.rank != 2 || pooled.dim[1] != pooled_width || pooled.dim[0] != context.dim[0] ||
-                         !time_ids))
+                       "the text encoder's states are %lld wide, the U-Net expects %lld: they do "
+                       "not belong together",
+                       (long long)(context.rank == 3 ? context.dim[2] : 0),
+                       (long long)u->context_width);
+    if (pooled_width && (pooled.rank != 2 || pooled.dim[1] != pooled_width ||
+                         pooled.dim[0] != context.dim[0] || !time_ids))
         return dk_fail(o->err, DK_ERROR_MODEL,
-                       "the U-Net expects a pooled text of width %lld and the picture's sizes, found width %lld: "
+                       "the U-Net expects a pooled text of width %lld and the picture's sizes, "
+                       "found width %lld: "
                        "give the text encoder it was trained with",
                        (long long)pooled_width, (long long)(pooled.rank == 2 ? pooled.dim[1] : 0));
     return true;
 }
 
 struct unet_conditioning *unet_condition(const struct unet *u, struct ops *o, struct tensor context,
-                                         struct tensor pooled, const float *time_ids, float guidance)
+                                         struct tensor pooled, const float *time_ids,
+                                         float guidance)
 {
     if (!inputs_fit(u, o, context, pooled, time_ids)) return NULL;
     size_t n_memories = (size_t)u->n_memories;
     struct unet_conditioning *c = arena_alloc(o->arena, sizeof *c, o->err);
     struct tensor *memories = arena_alloc(o->arena, 2 * n_memories * sizeof *memories, o->err);
     if (!c || !memories) return NULL;
-    *c = (struct unet_conditioning){.n = context.dim[0], .keys = memories, .values = memories + n_memories};
+    *c = (struct unet_conditioning){
+        .n = context.dim[0], .keys = memories, .values = memories + n_memories};
     for (int i = 0; i < u->n_levels; i++) condition_level(&u->down[i], o, context, c);
     condition_level(&u->mid, o, context, c);
     for (int i = 0; i < u->n_levels; i++) condition_level(&u->up[i], o, context, c);
@@ -452,9 +513,10 @@ struct unet_conditioning *unet_condition(const struct unet *u, struct ops *o, st
     return ops_ok(o) ? c : NULL;
 }
 
-/* ---- one step -------------------------------------------------------------------------------------------------- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
-/* What the down path stores for the up path: a stack in the arena, so that taking one off frees its memory. */
+/* What the down path stores for the up path: a stack in the arena, so that taking one off frees its
+ * memory. */
 struct pass {
     const struct unet *unet;
     struct ops *ops;
@@ -465,9 +527,10 @@ struct pass {
     int n_skips;
 };
 
-/* softmax(q k^T) v, its projection and the residual; keys and values come from x itself or from the conditioning. */
-static struct tensor attend(const struct pass *p, const struct attention *a, struct tensor x /* [n, tokens, c] */,
-                            bool cross)
+/* softmax(q k^T) v, its projection and the residual; keys and values come from x itself or from the
+ * conditioning. */
+static struct tensor attend(const struct pass *p, const struct attention *a,
+                            struct tensor x /* [n, tokens, c] */, bool cross)
 {
     struct ops *o = p->ops;
     struct tensor q = op_linear(o, x, &(struct linear_args){.linear = &a->q, .norm = &a->norm});
@@ -483,21 +546,24 @@ static struct tensor attend(const struct pass *p, const struct attention *a, str
     return op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x});
 }
 
-static struct tensor block_forward(const struct pass *p, const struct block *b, struct tensor x /* [n, tokens, c] */)
+static struct tensor block_forward(const struct pass *p, const struct block *b,
+                                   struct tensor x /* [n, tokens, c] */)
 {
     const struct unet *probed = p->unet->probe && b == p->unet->first ? p->unet : NULL;
     x = attend(p, &b->self, x, false);
     if (probed) show(probed, x, "tf0.b0.attn1");
     x = attend(p, &b->cross, x, true);
     if (probed) show(probed, x, "tf0.b0.attn2");
-    struct tensor h = op_linear(p->ops, x, &(struct linear_args){.linear = &b->geglu, .norm = &b->norm3, .geglu = true});
+    struct tensor h = op_linear(
+        p->ops, x, &(struct linear_args){.linear = &b->geglu, .norm = &b->norm3, .geglu = true});
     if (probed) show(probed, h, "tf0.b0.geglu");
     x = op_linear(p->ops, h, &(struct linear_args){.linear = &b->ff, .residual = &x});
     if (probed) show(probed, x, "tf0.b0.ff");
     return x;
 }
 
-static struct tensor transformer_forward(const struct pass *p, const struct transformer *t, struct tensor x)
+static struct tensor transformer_forward(const struct pass *p, const struct transformer *t,
+                                         struct tensor x)
 {
     struct ops *o = p->ops;
     int64_t n = x.dim[0], height = x.dim[1], width = x.dim[2], c = x.dim[3];
@@ -505,9 +571,11 @@ static struct tensor transformer_forward(const struct pass *p, const struct tran
     struct tensor h = op_conv(o, x, &(struct conv_args){.conv = &t->proj_in, .norm = &t->norm});
     h = op_reshape(o, h, 3, (const int64_t[]){n, height * width, c});
     if (&t->blocks[0] == p->unet->first) show(p->unet, h, "tf0.proj_in");
-    for (int i = 0; i < t->n_blocks; i++) h = tensor_keep(o->arena, mark, block_forward(p, &t->blocks[i], h));
+    for (int i = 0; i < t->n_blocks; i++)
+        h = tensor_keep(o->arena, mark, block_forward(p, &t->blocks[i], h));
     h = op_reshape(o, h, 4, (const int64_t[]){n, height, width, c});
-    struct tensor y = op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &x});
+    struct tensor y =
+        op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &x});
     if (&t->blocks[0] == p->unet->first) show(p->unet, y, "tf0");
     return y; /* [n, h, w, c] */
 }
@@ -520,17 +588,21 @@ static struct tensor layer_forward(const struct pass *p, const struct layer *lay
     return transformer_forward(p, &layer->attention, y);
 }
 
-/* [n, time width]: linear_2(silu(linear_1(sinusoids + guidance))) + added, then the silu that every ResNet wants. */
+/* [n, time width]: linear_2(silu(linear_1(sinusoids + guidance))) + added, then the silu that every
+ * ResNet wants. */
 static struct tensor time_embedding(const struct unet *u, struct ops *o, float timestep,
                                     const struct unet_conditioning *c)
 {
     size_t mark = arena_mark(o->arena);
     struct tensor t = repeat(o, timestep, c->n);
-    struct tensor h = op_sinusoids(o, t.data, tensor_count(t), linear_in(&u->time1), u->flip_sin_to_cos, u->freq_shift);
+    struct tensor h = op_sinusoids(o, t.data, tensor_count(t), linear_in(&u->time1),
+                                   u->flip_sin_to_cos, u->freq_shift);
     show(u, h, "time_proj");
     if (c->guidance.rank) h = op_add(o, h, c->guidance);
     h = op_linear(o, h, &(struct linear_args){.linear = &u->time1, .act = ACT_SILU});
-    h = op_linear(o, h, &(struct linear_args){.linear = &u->time2, .residual = c->added.rank ? &c->added : NULL});
+    h = op_linear(
+        o, h,
+        &(struct linear_args){.linear = &u->time2, .residual = c->added.rank ? &c->added : NULL});
     show(u, h, "time_embedding");
     return tensor_keep(o->arena, mark, op_act(o, h, ACT_SILU));
 }
@@ -553,7 +625,8 @@ static struct tensor down_forward(struct pass *p, int i, struct tensor x)
         show(p->unet, x, "down.%d.res%d", i, j);
     }
     if (!weight_exists(&level->resize.weight)) return x;
-    x = push(p, arena_mark(o->arena), op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2}));
+    x = push(p, arena_mark(o->arena),
+             op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2}));
     show(p->unet, x, "down.%d.res%d", i, level->n_layers);
     return x;
 }
@@ -578,8 +651,11 @@ static struct tensor up_forward(struct pass *p, int i, struct tensor x)
         struct tensor both = op_concat(o, x, p->skips[p->n_skips]); /* [n, h, w, c + skip's c] */
         x = layer_forward(p, &level->layers[j], both);
         if (j + 1 == level->n_layers && weight_exists(&level->resize.weight)) {
-            struct tensor next = p->skips[p->n_skips - 1]; /* odd sizes: enlarge to what the skip has */
-            x = op_conv(o, x, &(struct conv_args){.conv = &level->resize, .up_h = next.dim[1], .up_w = next.dim[2]});
+            struct tensor next =
+                p->skips[p->n_skips - 1]; /* odd sizes: enlarge to what the skip has */
+            x = op_conv(o, x,
+                        &(struct conv_args){
+                            .conv = &level->resize, .up_h = next.dim[1], .up_w = next.dim[2]});
         }
         x = tensor_keep(o->arena, p->marks[p->n_skips], x);
     }
@@ -599,6 +675,8 @@ struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor
     for (int i = 0; i < unet->n_levels; i++) x = down_forward(&p, i, x);
     x = mid_forward(&p, x);
     for (int i = 0; i < unet->n_levels; i++) x = up_forward(&p, i, x);
-    x = op_conv(o, x, &(struct conv_args){.conv = &unet->conv_out, .norm = &unet->norm_out, .act = ACT_SILU});
+    x = op_conv(
+        o, x,
+        &(struct conv_args){.conv = &unet->conv_out, .norm = &unet->norm_out, .act = ACT_SILU});
     return tensor_keep(o->arena, mark, x);
 }

@@ -1,4 +1,4 @@
-/* unet.h - the conditional denoising U-Net (Rombach et al. 2022, arXiv:2112.10752; SDXL arXiv:2307.01952). */
+/* unet.h - the conditional denoising U-Net (arXiv:2112.10752; SDXL arXiv:2307.01952). */
 /* SPDX-License-Identifier: MIT */
 #ifndef NETS_UNET_H
 #define NETS_UNET_H
@@ -7,62 +7,72 @@
 #include "ops/ops.h"
 
 #define UNET_MAX_LEVELS 8
-#define UNET_MAX_LAYERS 16  /* ResNets a level */
-#define UNET_MAX_DEPTH 64   /* transformer blocks a layer */
+#define UNET_MAX_LAYERS 16 /* ResNets a level */
+#define UNET_MAX_DEPTH  64 /* transformer blocks a layer */
 
 /*
- * What shapes cannot tell, and what a config promises. Which levels, layers, attentions and transformer blocks exist,
- * and how wide they are, is read from the weights; where the config speaks (n_levels not 0) the weights must agree,
- * so that a file with a whole layer missing is not taken for a smaller network.
+ * What shapes cannot tell, and what a config promises. Which levels, layers, attentions and
+ * transformer blocks exist, and how wide they are, is read from the weights; where the config
+ * speaks (n_levels not 0) the weights must agree, so that a file with a whole layer missing is not
+ * taken for a smaller network.
  */
 struct unet_config {
-    int n_levels;                       /* 0: the config says nothing about the layout */
-    int layers[UNET_MAX_LEVELS];        /* ResNets of the down block, from fine to coarse; the up block has one more */
+    int n_levels;                /* 0: the config says nothing about the layout */
+    int layers[UNET_MAX_LEVELS]; /* ResNets of the down block, from fine to coarse; the up block has
+                                    one more */
     bool attention[UNET_MAX_LEVELS];    /* the level's down block has cross-attention */
     bool up_attention[UNET_MAX_LEVELS]; /* and its up block (numbered as the down block) */
     int depth[UNET_MAX_LEVELS];         /* transformer blocks a layer; 0: as the weights have it */
     bool mid_block;                     /* false: distilled U-Nets without one */
 
-    int n_heads[UNET_MAX_LEVELS];       /* heads at the level; diffusers calls it attention_head_dim */
-    int head_width;                     /* not 0: heads are width / head_width instead (SD 2, SDXL: 64) */
-    int n_groups;                       /* norm_num_groups */
+    int n_heads[UNET_MAX_LEVELS]; /* heads at the level; diffusers calls it attention_head_dim */
+    int head_width;               /* not 0: heads are width / head_width instead (SD 2, SDXL: 64) */
+    int n_groups;                 /* norm_num_groups */
     float norm_eps;
     bool flip_sin_to_cos;
     float freq_shift;
-    int added_time_width;               /* addition_time_embed_dim of SDXL's text_time embedding */
+    int added_time_width; /* addition_time_embed_dim of SDXL's text_time embedding */
 };
 
 struct unet;
 
 /* The weights must outlive the network. NULL on failure. */
-struct unet *unet_load(const struct unet_config *config, struct weights *weights, struct dk_error *err);
+struct unet *unet_load(const struct unet_config *config, struct weights *weights,
+                       struct dk_error *err);
 void unet_free(struct unet *unet);
 
 int64_t unet_in_channels(const struct unet *unet);
 int64_t unet_out_channels(const struct unet *unet);
 int64_t unet_context_width(const struct unet *unet);
-int64_t unet_pooled_width(const struct unet *unet);   /* width of the pooled text SDXL adds; 0: none */
-int64_t unet_guidance_width(const struct unet *unet); /* time_cond_proj_dim of LCM models; 0: none */
+int64_t
+unet_pooled_width(const struct unet *unet); /* width of the pooled text SDXL adds; 0: none */
+int64_t
+unet_guidance_width(const struct unet *unet); /* time_cond_proj_dim of LCM models; 0: none */
 int unet_levels(const struct unet *unet);
-int unet_size_multiple(const struct unet *unet);      /* latent sides that are multiples of this need no odd resizing */
+int unet_size_multiple(
+    const struct unet *unet); /* latent sides that are multiples of this need no odd resizing */
 
 /*
- * What stays the same over the steps of a run: keys and values of every cross-attention, computed once from the
- * context [n, tokens, width] into arena (which must stay untouched below while the conditioning is in use).
+ * What stays the same over the steps of a run: keys and values of every cross-attention, computed
+ * once from the context [n, tokens, width] into arena (which must stay untouched below while the
+ * conditioning is in use).
  */
 struct unet_conditioning;
-struct unet_conditioning *unet_condition(const struct unet *unet, struct ops *o, struct tensor context,
-                                         struct tensor pooled /* [n, width] or rank 0 */,
-                                         const float *time_ids /* [n, 6] or NULL: SDXL sizes and crop */,
-                                         float guidance /* for LCM models, else ignored */);
+struct unet_conditioning *
+unet_condition(const struct unet *unet, struct ops *o, struct tensor context,
+               struct tensor pooled /* [n, width] or rank 0 */,
+               const float *time_ids /* [n, 6] or NULL: SDXL sizes and crop */,
+               float guidance /* for LCM models, else ignored */);
 
-/* x [n, h, w, in], timestep (may be fractional), answer [n, h, w, out]. n must equal the conditioning's n. */
+/* x [n, h, w, in], timestep (may be fractional), answer [n, h, w, out]. n must equal the
+ * conditioning's n. */
 struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
                            const struct unet_conditioning *conditioning);
 
 /*
- * For tests: called with the name and value of intermediate results: conv_in, down.I, down.I.resJ, mid, up.I and so on,
- * tf0.* within the first transformer (attn1, attn2 and ff after their residuals). NULL: none. The library sets none.
+ * For tests: called with the name and value of intermediate results: conv_in, down.I, down.I.resJ,
+ * mid, up.I and so on, tf0.* within the first transformer (attn1, attn2 and ff after their
+ * residuals). NULL: none. The library sets none.
  */
 typedef void unet_probe(void *user, const char *name, struct tensor value);
 void unet_set_probe(struct unet *unet, unet_probe *probe, void *user);

@@ -1,4 +1,5 @@
-/* vae.c - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G). */
+/* vae.c - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G).
+ */
 /* SPDX-License-Identifier: MIT */
 #include "nets/vae.h"
 
@@ -44,9 +45,10 @@ struct vae {
     void *probe_user;
 };
 
-/* ---- loading --------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
-/* diffusers renamed the four matrices in 0.15; LDM files have the short names as 1x1 convolutions. */
+/* diffusers renamed the four matrices in 0.15; LDM files have the short names as 1x1 convolutions.
+ */
 static const char *const SPELLINGS[][5] = {
     {"to_q", "to_k", "to_v", "to_out.0", "group_norm"},
     {"query", "key", "value", "proj_attn", "group_norm"},
@@ -66,12 +68,13 @@ static struct vae_attention read_attention(struct weights_reader *r, int64_t c, 
                                   .out = layers_linear(r, names[3], c, c, BIAS_NEEDED)};
 }
 
-static struct resnet read_resnet(struct weights_reader *from, const char *branch, int j, int64_t in, int64_t out,
-                                 int n_groups)
+static struct resnet read_resnet(struct weights_reader *from, const char *branch, int j, int64_t in,
+                                 int64_t out, int n_groups)
 {
     struct branch b;
     layers_enter(&b, from, "%s.%d.", branch, j);
-    return layers_resnet(&b.reader, &(struct resnet_shape){.in = in, .out = out, .n_groups = n_groups, .eps = EPS});
+    return layers_resnet(
+        &b.reader, &(struct resnet_shape){.in = in, .out = out, .n_groups = n_groups, .eps = EPS});
 }
 
 static void read_mid(struct weights_reader *from, struct vae_mid *mid, int64_t c, int n_groups)
@@ -87,8 +90,8 @@ static void read_mid(struct weights_reader *from, struct vae_mid *mid, int64_t c
 }
 
 /* down_blocks.N or up_blocks.N, each with a resize but the last. Returns the width after them. */
-static int64_t read_levels(struct weights_reader *r, struct vae_half *half, const char *blocks, const char *resize,
-                           int64_t c, int n_layers, int n_groups)
+static int64_t read_levels(struct weights_reader *r, struct vae_half *half, const char *blocks,
+                           const char *resize, int64_t c, int n_layers, int n_groups)
 {
     for (int i = 0; i < half->n_levels && layers_ok(r); i++) {
         struct vae_level *level = &half->levels[i];
@@ -96,7 +99,9 @@ static int64_t read_levels(struct weights_reader *r, struct vae_half *half, cons
         layers_enter(&b, r, "%s.%d.", blocks, i);
         level->n_resnets = layers_count(&b.reader, VAE_MAX_LAYERS, "resnets.");
         if (layers_ok(r) && (level->n_resnets == 0 || (n_layers && level->n_resnets != n_layers)))
-            layers_fail(r, "%sresnets: %d in the file, expected %d: the file is incomplete or its config.json is wrong",
+            layers_fail(r,
+                        "%sresnets: %d in the file, expected %d: the file is incomplete or its "
+                        "config.json is wrong",
                         b.prefix, level->n_resnets, n_layers ? n_layers : 1);
         for (int j = 0; j < level->n_resnets; j++) {
             level->resnets[j] = read_resnet(&b.reader, "resnets", j, c, LAYERS_ANY, n_groups);
@@ -112,20 +117,25 @@ static int count_levels(const struct weights_reader *r, const char *blocks, int 
 {
     int n = layers_count(r, VAE_MAX_LEVELS, "%s.", blocks);
     if (layers_ok(r) && (n == 0 || (wanted && n != wanted)))
-        layers_fail(r, "%s%s: %d in the file, expected %d: the file is incomplete or its config.json is wrong",
-                    r->prefix, blocks, n, wanted ? wanted : 1);
+        layers_fail(
+            r,
+            "%s%s: %d in the file, expected %d: the file is incomplete or its config.json is wrong",
+            r->prefix, blocks, n, wanted ? wanted : 1);
     return n;
 }
 
-static void read_decoder(struct vae *vae, const struct vae_config *config, struct weights_reader *root)
+static void read_decoder(struct vae *vae, const struct vae_config *config,
+                         struct weights_reader *root)
 {
     struct vae_half *half = &vae->decoder;
     struct branch b;
     layers_enter(&b, root, "decoder.");
     struct weights_reader *r = &b.reader;
-    if (layers_any(root, "post_quant_conv.")) vae->post_quant = layers_conv(root, "post_quant_conv", LAYERS_ANY, LAYERS_ANY, 1);
+    if (layers_any(root, "post_quant_conv."))
+        vae->post_quant = layers_conv(root, "post_quant_conv", LAYERS_ANY, LAYERS_ANY, 1);
     half->in = layers_conv(r, "conv_in", LAYERS_ANY, LAYERS_ANY, 3);
-    if (layers_ok(r) && weight_exists(&vae->post_quant.weight) && conv_out(&vae->post_quant) != conv_in(&half->in))
+    if (layers_ok(r) && weight_exists(&vae->post_quant.weight) &&
+        conv_out(&vae->post_quant) != conv_in(&half->in))
         layers_fail(r, "post_quant_conv gives %lld channels, decoder.conv_in takes %lld",
                     (long long)conv_out(&vae->post_quant), (long long)conv_in(&half->in));
     int64_t c = conv_out(&half->in);
@@ -138,7 +148,8 @@ static void read_decoder(struct vae *vae, const struct vae_config *config, struc
     half->out = layers_conv(r, "conv_out", 3, c, 3);
 }
 
-static void read_encoder(struct vae *vae, const struct vae_config *config, struct weights_reader *root)
+static void read_encoder(struct vae *vae, const struct vae_config *config,
+                         struct weights_reader *root)
 {
     struct vae_half *half = &vae->encoder;
     struct branch b;
@@ -147,7 +158,8 @@ static void read_encoder(struct vae *vae, const struct vae_config *config, struc
     half->in = layers_conv(r, "conv_in", LAYERS_ANY, 3, 3);
     int64_t c = conv_out(&half->in);
     half->n_levels = count_levels(r, "down_blocks", vae->decoder.n_levels);
-    c = read_levels(r, half, "down_blocks", "downsamplers.0.conv", c, config->layers_per_block, config->n_groups);
+    c = read_levels(r, half, "down_blocks", "downsamplers.0.conv", c, config->layers_per_block,
+                    config->n_groups);
     if (!layers_ok(r)) return;
     read_mid(r, &half->mid, c, config->n_groups);
     half->norm_out = layers_norm(r, "conv_norm_out", c, config->n_groups, EPS);
@@ -166,7 +178,8 @@ struct vae *vae_load(const struct vae_config *config, struct weights *weights, s
         dk_fail(r.err, DK_ERROR_MEMORY, "out of memory while reading the VAE");
         return NULL;
     }
-    if (config->n_groups < 1) layers_fail(&r, "norm_num_groups is %d, expected at least 1", config->n_groups);
+    if (config->n_groups < 1)
+        layers_fail(&r, "norm_num_groups is %d, expected at least 1", config->n_groups);
     read_decoder(vae, config, &r);
     if (layers_ok(&r) && layers_any(&r, "encoder.")) read_encoder(vae, config, &r);
     if (layers_ok(&r)) return vae;
@@ -174,14 +187,23 @@ struct vae *vae_load(const struct vae_config *config, struct weights *weights, s
     return NULL;
 }
 
-void vae_free(struct vae *vae) { free(vae); }
+void vae_free(struct vae *vae)
+{
+    free(vae);
+}
 
-int vae_factor(const struct vae *vae) { return 1 << (vae->decoder.n_levels - 1); }
+int vae_factor(const struct vae *vae)
+{
+    return 1 << (vae->decoder.n_levels - 1);
+}
 int64_t vae_latent_channels(const struct vae *vae)
 {
     return conv_in(weight_exists(&vae->post_quant.weight) ? &vae->post_quant : &vae->decoder.in);
 }
-bool vae_has_encoder(const struct vae *vae) { return vae->encoder.n_levels > 0; }
+bool vae_has_encoder(const struct vae *vae)
+{
+    return vae->encoder.n_levels > 0;
+}
 
 void vae_set_probe(struct vae *vae, vae_probe *probe, void *user)
 {
@@ -197,9 +219,10 @@ static void show(const struct vae *vae, struct tensor value, const char *name, i
     vae->probe(vae->probe_user, text, value);
 }
 
-/* ---- forward --------------------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
-static struct tensor attention_forward(const struct vae_attention *a, struct ops *o, struct tensor x /* [n, h, w, c] */)
+static struct tensor attention_forward(const struct vae_attention *a, struct ops *o,
+                                       struct tensor x /* [n, h, w, c] */)
 {
     int64_t n = x.dim[0], height = x.dim[1], width = x.dim[2], c = x.dim[3];
     const int64_t tokens[] = {n, height * width, c};
@@ -212,7 +235,8 @@ static struct tensor attention_forward(const struct vae_attention *a, struct ops
     return op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x});
 }
 
-static struct tensor mid_forward(const struct vae *vae, const struct vae_mid *mid, struct ops *o, struct tensor x)
+static struct tensor mid_forward(const struct vae *vae, const struct vae_mid *mid, struct ops *o,
+                                 struct tensor x)
 {
     x = resnet_forward(&mid->first, o, x, NULL);
     show(vae, x, "mid.res0", -1);
@@ -226,7 +250,8 @@ struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z)
     const struct vae_half *d = &vae->decoder;
     size_t mark = arena_mark(o->arena);
     struct tensor x = z; /* [n, h, w, latent] */
-    if (weight_exists(&vae->post_quant.weight)) x = op_conv(o, x, &(struct conv_args){.conv = &vae->post_quant});
+    if (weight_exists(&vae->post_quant.weight))
+        x = op_conv(o, x, &(struct conv_args){.conv = &vae->post_quant});
     show(vae, x, "post_quant", -1);
     x = op_conv(o, x, &(struct conv_args){.conv = &d->in});
     show(vae, x, "conv_in", -1);
@@ -237,9 +262,11 @@ struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z)
         for (int j = 0; j < level->n_resnets; j++)
             x = tensor_keep(o->arena, mark, resnet_forward(&level->resnets[j], o, x, NULL));
         if (weight_exists(&level->resize.weight))
-            x = tensor_keep(o->arena, mark, op_conv(o, x, &(struct conv_args){.conv = &level->resize,
-                                                                              .up_h = 2 * x.dim[1],
-                                                                              .up_w = 2 * x.dim[2]}));
+            x = tensor_keep(o->arena, mark,
+                            op_conv(o, x,
+                                    &(struct conv_args){.conv = &level->resize,
+                                                        .up_h = 2 * x.dim[1],
+                                                        .up_w = 2 * x.dim[2]}));
         show(vae, x, "up", i);
     }
     x = op_conv(o, x, &(struct conv_args){.conv = &d->out, .norm = &d->norm_out, .act = ACT_SILU});
@@ -250,7 +277,8 @@ struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
 {
     const struct vae_half *e = &vae->encoder;
     if (!vae_has_encoder(vae)) {
-        dk_fail(o->err, DK_ERROR_MODEL, "the VAE has no encoder, which pictures as input need: give one with --vae");
+        dk_fail(o->err, DK_ERROR_MODEL,
+                "the VAE has no encoder, which pictures as input need: give one with --vae");
         return (struct tensor){0};
     }
     size_t mark = arena_mark(o->arena);
@@ -259,14 +287,19 @@ struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
         const struct vae_level *level = &e->levels[i];
         for (int j = 0; j < level->n_resnets; j++)
             x = tensor_keep(o->arena, mark, resnet_forward(&level->resnets[j], o, x, NULL));
-        if (weight_exists(&level->resize.weight)) /* padding only right and below, or the picture shifts */
-            x = tensor_keep(o->arena, mark, op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2,
-                                                                              .pad_end_only = true}));
+        if (weight_exists(
+                &level->resize.weight)) /* padding only right and below, or the picture shifts */
+            x = tensor_keep(o->arena, mark,
+                            op_conv(o, x,
+                                    &(struct conv_args){.conv = &level->resize,
+                                                        .stride = 2,
+                                                        .pad_end_only = true}));
         show(vae, x, "down", i);
     }
     x = tensor_keep(o->arena, mark, mid_forward(vae, &e->mid, o, x));
     show(vae, x, "mid", -1);
     x = op_conv(o, x, &(struct conv_args){.conv = &e->out, .norm = &e->norm_out, .act = ACT_SILU});
-    if (weight_exists(&vae->quant.weight)) x = op_conv(o, x, &(struct conv_args){.conv = &vae->quant});
+    if (weight_exists(&vae->quant.weight))
+        x = op_conv(o, x, &(struct conv_args){.conv = &vae->quant});
     return tensor_keep(o->arena, mark, x); /* [n, h / f, w / f, 2 * latent] */
 }

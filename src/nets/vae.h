@@ -1,4 +1,5 @@
-/* vae.h - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G). */
+/* vae.h - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G).
+ */
 /* SPDX-License-Identifier: MIT */
 #ifndef NETS_VAE_H
 #define NETS_VAE_H
@@ -9,7 +10,8 @@
 #define VAE_MAX_LEVELS 8
 #define VAE_MAX_LAYERS 16 /* ResNets a level */
 
-/* Levels, layers, widths and the spelling of the mid attention are read from the weights; a config must agree. */
+/* Levels, layers, widths and the spelling of the mid attention are read from the weights; a config
+ * must agree. */
 struct vae_config {
     int n_levels;         /* as many as block_out_channels; 0: as the weights have it */
     int layers_per_block; /* of the encoder; the decoder has one more; 0: as the weights have it */
@@ -19,23 +21,27 @@ struct vae_config {
 struct vae;
 
 /*
- * Weights of the encoder may be absent; then vae_has_encoder is false and vae_encode fails with a sentence. The weights
- * must outlive the network. NULL on failure.
+ * Weights of the encoder may be absent; then vae_has_encoder is false and vae_encode fails with a
+ * sentence. The weights must outlive the network. NULL on failure.
  */
-struct vae *vae_load(const struct vae_config *config, struct weights *weights, struct dk_error *err);
+struct vae *vae_load(const struct vae_config *config, struct weights *weights,
+                     struct dk_error *err);
 void vae_free(struct vae *vae);
 
-int vae_factor(const struct vae *vae);              /* pixels a latent cell, each side: 2^(levels - 1) */
+int vae_factor(const struct vae *vae); /* pixels a latent cell, each side: 2^(levels - 1) */
 int64_t vae_latent_channels(const struct vae *vae);
 bool vae_has_encoder(const struct vae *vae);
 
-/* z [n, h, w, latent], already divided by the scaling factor; answer [n, h * f, w * f, 3], about -1 to 1. */
+/* z [n, h, w, latent], already divided by the scaling factor; answer [n, h * f, w * f, 3], about -1
+ * to 1. */
 struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z);
 
-/* x [n, h, w, 3] in -1 to 1; answer: moments [n, h / f, w / f, 2 * latent], mean first, then log variance. */
+/* x [n, h, w, 3] in -1 to 1; answer: moments [n, h / f, w / f, 2 * latent], mean first, then log
+ * variance. */
 struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x);
 
-/* For tests: called with names and values of intermediate results (conv_in, mid, up.0, down.3 ...). NULL: none. */
+/* For tests: called with names and values of intermediate results (conv_in, mid, up.0, down.3 ...).
+ * NULL: none. */
 typedef void vae_probe(void *user, const char *name, struct tensor value);
 void vae_set_probe(struct vae *vae, vae_probe *probe, void *user);
 

@@ -1,0 +1,67 @@
+/* config.h - what a model says about its networks: config.json, or the tensors alone. */
+/* SPDX-License-Identifier: MIT */
+#ifndef PIPELINE_CONFIG_H
+#define PIPELINE_CONFIG_H
+
+/*
+ * The keys and their defaults are those of diffusers and transformers. Values are checked for type
+ * and range; a setting that would make another network of it than is computed here is refused by
+ * name. Keys that the tensors answer (widths, channels) are read only where the pipeline wants to
+ * compare.
+ *
+ * A single file has no config.json: config_guess_* tell from names and shapes what can be told, and
+ * the rest by what the released models of that shape have.
+ */
+
+#include "nets/clip.h"
+#include "nets/unet.h"
+#include "nets/vae.h"
+
+#include <jansson.h>
+
+struct config_unet {
+    struct unet_config net;
+    int sample_width, sample_height; /* latent cells of the native size; 0: not said */
+    int time_cond_proj_dim;          /* LCM's guidance embedding; 0: none */
+    bool text_time;                  /* addition_embed_type: pooled text and sizes, as in SDXL */
+};
+
+struct config_vae {
+    struct vae_config net;
+    double scaling_factor, shift_factor; /* latents are (z - shift) * scaling */
+    bool force_upcast;                   /* overflows f16: without meaning here, for information */
+    int sample_size;                     /* pixels; 0: not said */
+};
+
+struct config_clip {
+    struct clip_config net;
+    int model_max_length; /* max_position_embeddings */
+    bool projected;       /* the class says that pooled is projected (text_projection) */
+};
+
+/* Each fills *out from a config.json. False on failure. */
+bool config_read_unet(const char *path, struct config_unet *out, struct dk_error *err);
+bool config_read_vae(const char *path, struct config_vae *out, struct dk_error *err);
+bool config_read_clip(const char *path, struct config_clip *out, struct dk_error *err);
+
+/* The same from an object; subject starts the messages. */
+bool config_parse_unet(const json_t *object, const char *subject, struct config_unet *out,
+                       struct dk_error *err);
+bool config_parse_vae(const json_t *object, const char *subject, struct config_vae *out,
+                      struct dk_error *err);
+bool config_parse_clip(const json_t *object, const char *subject, struct config_clip *out,
+                       struct dk_error *err);
+
+/*
+ * From the tensors alone. pooled_width: what the second text encoder gives, 0 when there is one
+ * encoder. For the text encoder: drop_last leaves out the last layer, as SD 2 wants of a file with
+ * all of OpenCLIP's.
+ */
+bool config_guess_unet(const struct weights *weights, int64_t pooled_width, struct config_unet *out,
+                       struct dk_error *err);
+bool config_guess_vae(const struct weights *weights, bool sdxl, struct config_vae *out,
+                      struct dk_error *err);
+bool config_guess_clip(const struct weights *weights, bool drop_last, struct config_clip *out,
+                       struct dk_error *err);
+
+#endif
