@@ -36,7 +36,6 @@ SCHED_SRC := $(sort $(wildcard schedulers/*.c))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/check*.c))
 BENCH_SRC := $(sort $(wildcard tests/bench*.c))
-TOOL_SRC := $(sort $(wildcard models/clip/*.c))
 
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 LIB_OBJ  := $(call obj,$(LIB_SRC) $(SCHED_SRC))
@@ -114,7 +113,23 @@ demo: setup
 check: setup
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all plugins $(TESTS)
+# Tokenizer folders of the test models, written from CLIP's merge table: they are too large to keep twice.
+$(B)/clip_table: models/clip/clip_table.c $(B)/libdarkroom.a
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< \
+	    $(B)/libdarkroom.a $(LDLIBS)
+
+TEST_MODELS := tests/golden/models
+TOKENIZERS  := $(patsubst %,$(TEST_MODELS)/%/vocab.json, \
+    tiny-sd1/tokenizer tiny-sd2/tokenizer tiny-sdxl/tokenizer tiny-sdxl/tokenizer_2)
+$(TEST_MODELS)/tiny-sd1/%:                ENTRIES = 49408
+$(TEST_MODELS)/tiny-sd2/% $(TEST_MODELS)/tiny-sdxl/%: ENTRIES = 1000
+$(TEST_MODELS)/tiny-sd2/tokenizer/% $(TEST_MODELS)/tiny-sdxl/tokenizer_2/%: PADDING = '!'
+$(TOKENIZERS): models/clip/merges.bin | $(B)/clip_table
+	@mkdir -p $(@D)
+	$(B)/clip_table write $< $(ENTRIES) $(@D) $(PADDING)
+
+run-tests: all plugins $(TESTS) $(TOKENIZERS)
 	@tests/run.sh $(B) $(CURDIR)/$(BIN)
 
 debug: setup
@@ -133,4 +148,4 @@ clean:
 .PHONY: all setup demo check run-tests debug bench plugins format install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d
