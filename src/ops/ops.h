@@ -19,6 +19,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/tensor.h"
+#include "kernels/act.h" /* enum act */
 
 struct kernels; /* kernels/kernels.h */
 struct pack_cache; /* weights transformed once and kept: ops/cache.h */
@@ -31,8 +32,6 @@ struct ops {
     struct pack_cache *cache;   /* may be NULL: nothing is kept */
     int n_threads;
 };
-
-enum act { ACT_NONE, ACT_SILU, ACT_GELU, ACT_QUICK_GELU };
 
 /* GroupNorm over [h, w, c / n_groups] or LayerNorm over c (n_groups 0), then act. weight and bias are [c]. */
 struct norm {

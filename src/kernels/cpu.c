@@ -1,0 +1,58 @@
+/* cpu.c - which instruction sets are there, and the table for them. */
+/* SPDX-License-Identifier: MIT */
+#include "darkroom.h"
+#include "kernels/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+static bool has_avx2(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+#endif
+
+static bool always(void) { return true; }
+
+/* From the reference to the best; each level builds on those before it that are there. */
+static const struct {
+    const char *name;
+    bool (*available)(void);
+    void (*init)(struct kernels *k);
+} levels[] = {
+    {"scalar", always, kernels_init_scalar},
+#if defined(__x86_64__)
+    {"avx2", has_avx2, kernels_init_avx2},
+#elif defined(__aarch64__)
+    {"neon", always, kernels_init_neon},
+#endif
+};
+
+static bool init_up_to(struct kernels *k, const char *last)
+{
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+        if (levels[i].available()) {
+            levels[i].init(k);
+            k->level = levels[i].name;
+        }
+        if (last && strcmp(last, levels[i].name) == 0) return levels[i].available();
+    }
+    return last == NULL;
+}
+
+bool kernels_init_level(struct kernels *k, const char *level) { return init_up_to(k, level); }
+
+void kernels_init(struct kernels *k, unsigned flags)
+{
+    const char *forced = flags & KERNELS_SCALAR ? "scalar" : getenv("DARKROOM_CPU");
+    if (!forced || !init_up_to(k, forced)) (void)init_up_to(k, NULL);
+}
+
+const char *dk_cpu_level(void)
+{
+    struct kernels k;
+    kernels_init(&k, 0);
+    return k.level;
+}

@@ -1,0 +1,127 @@
+/* product.c - rows of activations times packed weights: the engine behind linear layers and direct convolutions. */
+/* SPDX-License-Identifier: MIT */
+#include "ops/internal.h"
+
+#include <omp.h>
+
+/* Packed weights in scratch at one time, floats (8 MB): within the last-level cache of most machines. */
+#define CHUNK_FLOATS ((size_t)2 << 20)
+/* Floats of A that a task should touch (a share of the second-level cache), and its rows, multiples of the tile's 6. */
+#define TASK_FLOATS ((size_t)96 << 10)
+#define TASK_ROWS_MIN 24
+#define TASK_ROWS_MAX 96
+/* Tasks a thread, so that the last one to finish does not keep the others waiting long. */
+#define TASKS_PER_THREAD 12
+
+size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length)
+{
+    size_t n = ceil_div(length, RUN_MAX), step = round_up(ceil_div(length, n), 8);
+    n = ceil_div(length, step);
+    for (size_t i = 0; runs && i < n; i++)
+        runs[i] = (struct gemm_run){offset + (ptrdiff_t)(i * step), min_size(step, length - i * step)};
+    return n;
+}
+
+/* How the work on one chunk of panels is cut: rows a task, panels a task. */
+struct cut {
+    size_t rows, panels, n_row_blocks, n_panel_blocks;
+};
+
+static struct cut cut_tasks(const struct product *p, size_t k, size_t n_panels, int n_threads)
+{
+    struct cut c;
+    size_t rows = TASK_FLOATS / k / 6 * 6;
+    rows = min_size(max_size(rows, TASK_ROWS_MIN), TASK_ROWS_MAX);
+    c.n_row_blocks = ceil_div(p->m, rows);
+    c.rows = round_up(ceil_div(p->m, c.n_row_blocks), 6);
+    c.n_row_blocks = ceil_div(p->m, c.rows);
+    size_t wanted = n_threads > 1 ? ceil_div((size_t)n_threads * TASKS_PER_THREAD, c.n_row_blocks * p->n_samples) : 1;
+    c.panels = ceil_div(n_panels, min_size(wanted, n_panels));
+    c.n_panel_blocks = ceil_div(n_panels, c.panels);
+    return c;
+}
+
+/* One task: block of rows times block of panels. */
+static void run_task(const struct ops *o, const struct product *p, const struct cut *cut, size_t task,
+                     const float *panels, size_t k, size_t first_panel, size_t n_panels, float *partial)
+{
+    size_t panel_block = task % cut->n_panel_blocks, rest = task / cut->n_panel_blocks;
+    size_t sample = rest / cut->n_row_blocks, row = rest % cut->n_row_blocks * cut->rows;
+    size_t width = p->weights.kind == PACK_GEGLU ? GEMM_PANEL / 2 : GEMM_PANEL;
+    size_t last = min_size(n_panels, (panel_block + 1) * cut->panels);
+    float *y = p->y + (sample * p->m + row) * p->n_out;
+    const float *residual = p->residual ? p->residual + (sample * p->m + row) * p->n_out : NULL;
+    for (size_t i = panel_block * cut->panels; i < last; i++) {
+        size_t panel = first_panel + i, column = panel * width;
+        struct gemm g = {
+            .m = min_size(cut->rows, p->m - row),
+            .a = p->a + sample * p->a_stride,
+            .row = p->row + row,
+            .runs = p->runs,
+            .n_runs = p->n_runs,
+            .b = panels + i * k * GEMM_PANEL,
+            .c = y + column,
+            .ldc = p->n_out,
+            .n = min_size(width, p->n_out - column),
+            .bias = p->bias ? p->bias + sample * p->bias_stride + panel * GEMM_PANEL : NULL,
+            .act = p->act,
+            .geglu = p->weights.kind == PACK_GEGLU,
+            .residual = residual ? residual + column : NULL,
+            .partial = partial,
+        };
+        o->kernels->gemm(&g);
+    }
+}
+
+/* Where packed panels live for this call. */
+struct panel_store {
+    float *data;
+    size_t chunk; /* panels held at once */
+    bool filled;
+};
+
+static struct panel_store find_store(struct ops *o, const struct product *p, size_t panel_floats, size_t n_panels)
+{
+    struct panel_store s = {.chunk = n_panels};
+    bool is_new = false;
+    s.data = pack_cache_get(o->cache, p->weights.weight->data, p->weights.kind,
+                            n_panels * panel_floats * sizeof(float), &is_new);
+    s.filled = s.data && !is_new;
+    if (!s.data) {
+        s.chunk = min_size(n_panels, max_size(CHUNK_FLOATS / panel_floats, 8));
+        s.data = ops_floats(o, s.chunk, panel_floats);
+    }
+    return s;
+}
+
+bool product_run(struct ops *o, const struct product *p, const char *op)
+{
+    if (!pack_fits(o, &p->weights, op)) return false;
+    size_t mark = arena_mark(o->arena);
+    size_t k = p->weights.k * p->weights.taps, panel_floats = k * GEMM_PANEL, n_panels = pack_panels(&p->weights);
+    double work = (double)(p->n_samples * p->m) * (double)k * (double)(n_panels * GEMM_PANEL);
+    int n_threads = ops_threads(o, work / 8);
+    size_t scratch_floats = round_up(pack_scratch(&p->weights) + TASK_ROWS_MAX * GEMM_PANEL, LINE);
+    float *scratch = ops_floats(o, (size_t)n_threads, scratch_floats);
+    struct panel_store store = find_store(o, p, panel_floats, n_panels);
+    if (!scratch || !store.data) return false;
+    for (size_t first = 0; first < n_panels; first += store.chunk) {
+        size_t count = min_size(store.chunk, n_panels - first);
+        struct cut cut = cut_tasks(p, k, count, n_threads);
+        size_t n_tasks = p->n_samples * cut.n_row_blocks * cut.n_panel_blocks;
+#pragma omp parallel num_threads(n_threads)
+        {
+            float *own = scratch + (size_t)omp_get_thread_num() * scratch_floats;
+            if (!store.filled) {
+#pragma omp for schedule(dynamic)
+                for (size_t i = 0; i < count; i++)
+                    pack_panel(o->kernels, &p->weights, first + i, own, store.data + i * panel_floats);
+            }
+#pragma omp for schedule(dynamic) nowait
+            for (size_t i = 0; i < n_tasks; i++)
+                run_task(o, p, &cut, i, store.data, k, first, count, own);
+        }
+    }
+    arena_reset(o->arena, mark);
+    return true;
+}
