@@ -92,7 +92,7 @@ static void read_clip(struct clip *clip, const struct clip_config *config,
     if (!layers_ok(r)) return;
     read_layers(clip, config, r, c);
     clip->norm = layers_norm(r, "final_layer_norm", c, 0, config->norm_eps);
-    if (layers_any(root, "text_projection."))
+    if (config->projected || layers_any(root, "text_projection."))
         clip->projection = layers_linear(root, "text_projection", LAYERS_ANY, c, BIAS_NONE);
 }
 

@@ -11,8 +11,8 @@ struct clip_config {
     enum act act; /* quick_gelu or exact gelu */
     float norm_eps;
     int n_layers;   /* layers to use; 0: as many as the weights hold */
-    int32_t eos_id; /* pooling takes the first position with this id; -1: the first maximum of the
-                       ids */
+    int32_t eos_id; /* pooling takes the first position with this id; -1: the first maximum */
+    bool projected; /* text_projection must exist (it is used where it exists) */
 };
 
 struct clip;

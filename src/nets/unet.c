@@ -258,25 +258,32 @@ static int64_t read_up(struct loading *l, struct weights_reader *root, int i, in
     return width;
 }
 
+/* SDXL's embedding of the pooled text and the six sizes. */
+static void read_added(struct loading *l, struct weights_reader *r)
+{
+    struct unet *u = l->unet;
+    int64_t ids_width = (int64_t)N_TIME_IDS * u->added_time_width;
+    u->added1 = layers_linear(r, "add_embedding.linear_1", LAYERS_ANY, LAYERS_ANY, BIAS_NEEDED);
+    u->added2 = layers_linear(r, "add_embedding.linear_2", linear_out(&u->time2),
+                              linear_out(&u->added1), BIAS_NEEDED);
+    if (layers_ok(r) && (u->added_time_width < 2 || linear_in(&u->added1) <= ids_width))
+        layers_fail(r, "add_embedding.linear_1: %lld inputs, expected more than 6 times %d, %s",
+                    (long long)linear_in(&u->added1), u->added_time_width,
+                    "which is addition_time_embed_dim in config.json");
+}
+
 static void read_embeddings(struct loading *l, struct weights_reader *r, int64_t width)
 {
     struct unet *u = l->unet;
     u->time1 = layers_linear(r, "time_embedding.linear_1", LAYERS_ANY, width, BIAS_NEEDED);
-    u->time2 =
-        layers_linear(r, "time_embedding.linear_2", LAYERS_ANY, linear_out(&u->time1), BIAS_NEEDED);
-    if (layers_any(r, "time_embedding.cond_proj."))
-        u->guidance = layers_linear(r, "time_embedding.cond_proj", width, LAYERS_ANY, BIAS_NONE);
-    if (!layers_any(r, "add_embedding.")) return;
-    int64_t time_width = linear_out(&u->time2),
-            ids_width = (int64_t)N_TIME_IDS * u->added_time_width;
-    u->added1 = layers_linear(r, "add_embedding.linear_1", LAYERS_ANY, LAYERS_ANY, BIAS_NEEDED);
-    u->added2 =
-        layers_linear(r, "add_embedding.linear_2", time_width, linear_out(&u->added1), BIAS_NEEDED);
-    if (layers_ok(r) && (u->added_time_width < 2 || linear_in(&u->added1) <= ids_width))
-        layers_fail(r,
-                    "add_embedding.linear_1: %lld inputs, expected more than six times "
-                    "addition_time_embed_dim, %d",
-                    (long long)linear_in(&u->added1), u->added_time_width);
+    int64_t inner = linear_out(&u->time1);
+    u->time2 = layers_linear(r, "time_embedding.linear_2", LAYERS_ANY, inner, BIAS_NEEDED);
+    int guidance = l->config->guidance_width;
+    if (guidance || layers_any(r, "time_embedding.cond_proj."))
+        u->guidance = layers_linear(r, "time_embedding.cond_proj", width,
+                                    guidance ? guidance : LAYERS_ANY, BIAS_NONE);
+    if ((l->config->n_levels && u->added_time_width) || layers_any(r, "add_embedding."))
+        read_added(l, r);
 }
 
 /* Branches that would change the answer and are not computed here. */

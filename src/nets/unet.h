@@ -17,10 +17,9 @@
  * taken for a smaller network.
  */
 struct unet_config {
-    int n_levels;                /* 0: the config says nothing about the layout */
-    int layers[UNET_MAX_LEVELS]; /* ResNets of the down block, from fine to coarse; the up block has
-                                    one more */
-    bool attention[UNET_MAX_LEVELS];    /* the level's down block has cross-attention */
+    int n_levels;                    /* 0: the config says nothing about the layout */
+    int layers[UNET_MAX_LEVELS];     /* ResNets of the down block, fine to coarse; up: one more */
+    bool attention[UNET_MAX_LEVELS]; /* the level's down block has cross-attention */
     bool up_attention[UNET_MAX_LEVELS]; /* and its up block (numbered as the down block) */
     int depth[UNET_MAX_LEVELS];         /* transformer blocks a layer; 0: as the weights have it */
     bool mid_block;                     /* false: distilled U-Nets without one */
@@ -31,7 +30,8 @@ struct unet_config {
     float norm_eps;
     bool flip_sin_to_cos;
     float freq_shift;
-    int added_time_width; /* addition_time_embed_dim of SDXL's text_time embedding */
+    int added_time_width; /* addition_time_embed_dim of SDXL's text_time embedding; 0: none */
+    int guidance_width;   /* time_cond_proj_dim of LCM models; 0: as the weights have it */
 };
 
 struct unet;

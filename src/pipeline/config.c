@@ -79,11 +79,9 @@ static void read_block_types(const struct fields *f, const char *key, const char
         int level = reversed ? n - 1 - i : i;
         attention[level] = word && strcmp(word, cross) == 0;
         if (attention[level] || (word && strcmp(word, plain) == 0)) continue;
-        char expected[120];
-        snprintf(expected, sizeof expected, "%s or %s for each: other blocks are not supported",
-                 plain, cross);
-        dk_fail(f->err, DK_ERROR_UNSUPPORTED, "%s: \"%s\" has %.60s, expected %s", f->subject, key,
-                word ? word : "something else", expected);
+        dk_fail(f->err, DK_ERROR_UNSUPPORTED,
+                "%s: \"%s\" has %.60s, expected %s or %s: other blocks are not supported",
+                f->subject, key, word ? word : "something else", plain, cross);
     }
 }
 
@@ -151,12 +149,12 @@ static void read_unet(const struct fields *f, struct config_unet *out)
     net->flip_sin_to_cos = true;
     fields_bool(f, "flip_sin_to_cos", &net->flip_sin_to_cos);
     read_float(f, "freq_shift", -1.0, 1.0, &net->freq_shift);
-    out->text_time = fields_value(f, "addition_embed_type") != NULL;
-    fields_int(f, "addition_time_embed_dim", 2, 1 << 14, &net->added_time_width);
-    if (out->text_time && net->added_time_width == 0)
+    bool text_time = fields_value(f, "addition_embed_type") != NULL;
+    if (text_time) fields_int(f, "addition_time_embed_dim", 2, 1 << 14, &net->added_time_width);
+    if (text_time && net->added_time_width == 0)
         fields_fail(f, "addition_time_embed_dim",
                     "a width, since addition_embed_type is text_time");
-    fields_int(f, "time_cond_proj_dim", 2, 1 << 14, &out->time_cond_proj_dim);
+    fields_int(f, "time_cond_proj_dim", 2, 1 << 14, &net->guidance_width);
     read_sample_size(f, out);
 }
 
@@ -247,7 +245,7 @@ static void read_clip(const struct fields *f, struct config_clip *out)
     out->model_max_length = 77;
     fields_int(f, "max_position_embeddings", 3, 4096, &out->model_max_length);
     const char *class_name = fields_word(f, "architectures", 0);
-    out->projected = class_name && strstr(class_name, "WithProjection") != NULL;
+    out->net.projected = class_name && strstr(class_name, "WithProjection") != NULL;
 }
 
 bool config_parse_clip(const json_t *object, const char *subject, struct config_clip *out,
@@ -342,13 +340,11 @@ bool config_guess_unet(const struct weights *weights, int64_t pooled_width, stru
     for (int i = 0; i < UNET_MAX_LEVELS; i++) out->net.n_heads[i] = 8;
 
     int64_t added = dim_of(weights, "add_embedding.linear_1.weight", 1);
-    out->text_time = added > 0;
-    if (out->text_time) /* six numbers beside the pooled text, each 256 wide in SDXL */
+    if (added) /* six numbers beside the pooled text, each 256 wide in SDXL */
         out->net.added_time_width =
             pooled_width && added > pooled_width && (added - pooled_width) % 6 == 0
                 ? (int)((added - pooled_width) / 6)
                 : 256;
-    out->time_cond_proj_dim = (int)dim_of(weights, "time_embedding.cond_proj.weight", 1);
     return true;
 }
 
@@ -391,7 +387,6 @@ bool config_guess_clip(const struct weights *weights, bool drop_last, struct con
                 .norm_eps = 1e-5f,
                 .n_layers = drop_last && n_layers > 1 ? n_layers - 1 : n_layers,
                 .eos_id = -1},
-        .model_max_length = (int)length,
-        .projected = weights_find(weights, "text_projection.weight") != NULL};
+        .model_max_length = (int)length};
     return true;
 }

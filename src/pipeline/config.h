@@ -22,8 +22,6 @@
 struct config_unet {
     struct unet_config net;
     int sample_width, sample_height; /* latent cells of the native size; 0: not said */
-    int time_cond_proj_dim;          /* LCM's guidance embedding; 0: none */
-    bool text_time;                  /* addition_embed_type: pooled text and sizes, as in SDXL */
 };
 
 struct config_vae {
@@ -36,7 +34,6 @@ struct config_vae {
 struct config_clip {
     struct clip_config net;
     int model_max_length; /* max_position_embeddings */
-    bool projected;       /* the class says that pooled is projected (text_projection) */
 };
 
 /* Each fills *out from a config.json. False on failure. */
