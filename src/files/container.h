@@ -1,4 +1,5 @@
-/* container.h - what the readers of safetensors, GGUF and pickles share: filling a struct weights. */
+/* container.h - what the readers of safetensors, GGUF and pickles share: filling a struct weights.
+ */
 /* SPDX-License-Identifier: MIT */
 #ifndef FILES_CONTAINER_H
 #define FILES_CONTAINER_H
@@ -6,8 +7,9 @@
 #include "files/map.h"
 #include "files/weights.h"
 
-#define WEIGHTS_MAX_TENSORS 65536u /* ten times what the largest model of this kind has; bounds hostile files */
-#define WEIGHTS_MAX_NAME 512u      /* bytes of a tensor's name */
+#define WEIGHTS_MAX_TENSORS                                                                        \
+    65536u /* ten times what the largest model of this kind has; bounds hostile files */
+#define WEIGHTS_MAX_NAME 512u /* bytes of a tensor's name */
 
 struct block; /* a piece of memory that lives as long as its weights */
 
@@ -32,31 +34,41 @@ struct weights {
     size_t n_parts;
 };
 
-static inline const char *weights_file(const struct weights *w) { return w->reading ? w->reading : w->path; }
+static inline const char *weights_file(const struct weights *w)
+{
+    return w->reading ? w->reading : w->path;
+}
 
 /* Memory that lives as long as the weights; zeroed. NULL and an error when there is none. */
 void *weights_own(struct weights *w, size_t size_bytes, struct dk_error *err);
 /* A copy of a string of known length, likewise. */
-const char *weights_own_string(struct weights *w, const char *text, size_t length, struct dk_error *err);
+const char *weights_own_string(struct weights *w, const char *text, size_t length,
+                               struct dk_error *err);
 
-/* The same for a tensor's name: a sensible length and no control characters, which a terminal would obey. */
-const char *weights_own_name(struct weights *w, const char *text, size_t length, struct dk_error *err);
+/* The same for a tensor's name: a sensible length and no control characters, which a terminal would
+ * obey. */
+const char *weights_own_name(struct weights *w, const char *text, size_t length,
+                             struct dk_error *err);
 
 /* Maps a file that stays mapped as long as the weights. NULL on failure. */
 const struct map *weights_map(struct weights *w, const char *path, struct dk_error *err);
 
 /* Appends one tensor; its name must live as long as w. */
 bool weights_add(struct weights *w, const struct weight *weight, struct dk_error *err);
-bool weights_add_metadata(struct weights *w, const char *key, const char *value, struct dk_error *err);
+bool weights_add_metadata(struct weights *w, const char *key, const char *value,
+                          struct dk_error *err);
 bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *err);
 
 /* Builds the name index and refuses duplicates. */
 bool weights_index(struct weights *w, struct dk_error *err);
 
-/* Bytes a tensor of this type and shape occupies; false (and an error naming it) if there is no such tensor. */
-bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes, struct dk_error *err);
+/* Bytes a tensor of this type and shape occupies; false (and an error naming it) if there is no
+ * such tensor. */
+bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes,
+                  struct dk_error *err);
 
 /* The formats: each appends the tensors of one file to w. */
-bool safetensors_read(struct weights *w, const char *path, const struct map *map, struct dk_error *err);
+bool safetensors_read(struct weights *w, const char *path, const struct map *map,
+                      struct dk_error *err);
 
 #endif

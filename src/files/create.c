@@ -12,7 +12,8 @@
 
 #define BUFFER_BYTES ((size_t)1 << 16)
 
-/* Length of the folder part of a path, the last slash included; 0 for a name in the working folder. */
+/* Length of the folder part of a path, the last slash included; 0 for a name in the working folder.
+ */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -26,31 +27,40 @@ static bool fail_create(const char *path, int why, struct dk_error *err)
     int shown = folder > 1 ? (int)folder - 1 : 1; /* without its last slash, but "/" stays */
     switch (why) {
     case ENOENT:
-        return dk_fail(err, DK_ERROR_FILE,
-                       "%s: cannot create: no such directory \"%.*s\"; create it or choose another --output", path,
-                       shown, name);
+        return dk_fail(
+            err, DK_ERROR_FILE,
+            "%s: cannot create: no such directory \"%.*s\"; create it or choose another --output",
+            path, shown, name);
     case ENOTDIR:
-        return dk_fail(err, DK_ERROR_FILE, "%s: cannot create: \"%.*s\" is not a directory; choose another --output",
+        return dk_fail(err, DK_ERROR_FILE,
+                       "%s: cannot create: \"%.*s\" is not a directory; choose another --output",
                        path, shown, name);
     case EACCES:
     case EPERM:
     case EROFS:
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: cannot create: the directory \"%.*s\" is %s; choose another --output", path, shown, name,
+                       "%s: cannot create: the directory \"%.*s\" is %s; choose another --output",
+                       path, shown, name,
                        why == EROFS ? "on a read-only disk" : "not writable for you");
-    case EISDIR: return dk_fail(err, DK_ERROR_FILE, "%s: is a directory; name a file in it as --output", path);
+    case EISDIR:
+        return dk_fail(err, DK_ERROR_FILE, "%s: is a directory; name a file in it as --output",
+                       path);
     case EEXIST:
-        return dk_fail(err, DK_ERROR_FILE, "%s: exists already; choose another --output, or --force to replace it",
+        return dk_fail(err, DK_ERROR_FILE,
+                       "%s: exists already; choose another --output, or --force to replace it",
                        path);
     case ENOSPC:
     case EDQUOT:
-        return dk_fail(err, DK_ERROR_FILE, "%s: cannot write: %s; free some or choose another --output", path,
+        return dk_fail(err, DK_ERROR_FILE,
+                       "%s: cannot write: %s; free some or choose another --output", path,
                        why == ENOSPC ? "no space left on the disk" : "your disk quota is used up");
-    default: return dk_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(why));
+    default:
+        return dk_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(why));
     }
 }
 
-/* Opens FOLDER/.darkroom-PID-N.tmp for the first N that is free; O_EXCL makes the name ours alone. */
+/* Opens FOLDER/.darkroom-PID-N.tmp for the first N that is free; O_EXCL makes the name ours alone.
+ */
 static bool open_temporary(struct create *c, struct dk_error *err)
 {
     size_t folder = folder_length(c->path), size = folder + 64;
@@ -63,7 +73,8 @@ static bool open_temporary(struct create *c, struct dk_error *err)
         if (c->fd >= 0) return true;
         if (errno != EEXIST) return fail_create(c->path, errno, err);
     }
-    return dk_fail(err, DK_ERROR_FILE, "%s: a thousand temporary files lie in its folder; remove .darkroom-*.tmp",
+    return dk_fail(err, DK_ERROR_FILE,
+                   "%s: a thousand temporary files lie in its folder; remove .darkroom-*.tmp",
                    c->path);
 }
 
@@ -83,11 +94,13 @@ bool create_open(struct create *c, const char *path, bool overwrite, struct dk_e
     *c = (struct create){.fd = -1, .overwrite = overwrite};
     struct stat st;
     bool exists = lstat(path, &st) == 0;
-    if (path[0] == 0) return dk_fail(err, DK_ERROR_ARGUMENT, "the name of the file to write is empty");
+    if (path[0] == 0)
+        return dk_fail(err, DK_ERROR_ARGUMENT, "the name of the file to write is empty");
     if (exists && S_ISDIR(st.st_mode)) return fail_create(path, EISDIR, err);
     /* Renaming over /dev/null, or over a link to it, would take the device away. */
     if (exists && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return dk_fail(err, DK_ERROR_FILE, "%s: is a device or pipe, expected a file; choose another --output", path);
+        return dk_fail(err, DK_ERROR_FILE,
+                       "%s: is a device or pipe, expected a file; choose another --output", path);
     if (exists && !overwrite) return fail_create(path, EEXIST, err);
     size_t path_bytes = strlen(path) + 1;
     c->path = malloc(path_bytes);
@@ -100,7 +113,8 @@ bool create_open(struct create *c, const char *path, bool overwrite, struct dk_e
     return ok;
 }
 
-static bool write_all(struct create *c, const unsigned char *data, size_t size_bytes, struct dk_error *err)
+static bool write_all(struct create *c, const unsigned char *data, size_t size_bytes,
+                      struct dk_error *err)
 {
     while (size_bytes > 0) {
         ssize_t n = write(c->fd, data, size_bytes);
@@ -146,7 +160,8 @@ static bool give_name(struct create *c, struct dk_error *err)
     return fail_create(c->path, why, err);
 }
 
-/* The name itself survives a power cut only once the folder is synced; where that is not possible it is no failure. */
+/* The name itself survives a power cut only once the folder is synced; where that is not possible
+ * it is no failure. */
 static void sync_folder(struct create *c)
 {
     size_t n = folder_length(c->path);
@@ -166,7 +181,8 @@ bool create_commit(struct create *c, struct dk_error *err)
     c->fd = -1;
     if (close(fd) != 0 && ok && errno != EINTR) ok = fail_create(c->path, errno, err);
     ok = ok && give_name(c, err);
-    unlink(c->temporary); /* after rename there is nothing to remove, after link the second name goes */
+    unlink(c->temporary); /* after rename there is nothing to remove, after link the second name
+                             goes */
     if (ok) sync_folder(c);
     release(c, false);
     return ok;

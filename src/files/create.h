@@ -6,9 +6,9 @@
 #include "base/error.h"
 
 /*
- * Bytes go to a temporary file in the folder of the target; create_commit syncs it and gives it its name, create_abort
- * (or a failed commit) removes it. As long as every path of the caller ends in one of the two, an interruption that is
- * noticed by a flag leaves nothing behind.
+ * Bytes go to a temporary file in the folder of the target; create_commit syncs it and gives it its
+ * name, create_abort (or a failed commit) removes it. As long as every path of the caller ends in
+ * one of the two, an interruption that is noticed by a flag leaves nothing behind.
  *
  *     struct create c;
  *     if (!create_open(&c, path, overwrite, err)) return false;
@@ -24,7 +24,8 @@ struct create {
     size_t n_buffered;
 };
 
-/* Fails at once when the target exists and overwrite is false, or when the folder is missing or cannot be written. */
+/* Fails at once when the target exists and overwrite is false, or when the folder is missing or
+ * cannot be written. */
 bool create_open(struct create *c, const char *path, bool overwrite, struct dk_error *err);
 bool create_write(struct create *c, const void *data, size_t size_bytes, struct dk_error *err);
 /* Without overwrite the target is never replaced, even if it appeared in the meantime. */

@@ -4,7 +4,8 @@
 
 #include "files/map.h"
 
-/* How deep brackets nest outside strings. jansson recurses, so depth is bounded before it starts. */
+/* How deep brackets nest outside strings. jansson recurses, so depth is bounded before it starts.
+ */
 static int nesting(const char *text, size_t size_bytes)
 {
     int depth = 0, deepest = 0;
@@ -12,8 +13,10 @@ static int nesting(const char *text, size_t size_bytes)
     for (size_t i = 0; i < size_bytes; i++) {
         char c = text[i];
         if (in_string) {
-            if (c == '\\') i++;
-            else if (c == '"') in_string = false;
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
@@ -30,8 +33,8 @@ json_t *json_object_parse(const char *text, size_t size_bytes, int max_depth, co
 {
     int depth = nesting(text, size_bytes);
     if (depth > max_depth) {
-        dk_fail(err, DK_ERROR_FORMAT, "%s: the JSON nests %d levels deep, expected at most %d", subject, depth,
-                max_depth);
+        dk_fail(err, DK_ERROR_FORMAT, "%s: the JSON nests %d levels deep, expected at most %d",
+                subject, depth, max_depth);
         return NULL;
     }
     json_error_t why;
@@ -41,13 +44,15 @@ json_t *json_object_parse(const char *text, size_t size_bytes, int max_depth, co
         return NULL;
     }
     if (!root) {
-        dk_fail(err, DK_ERROR_FORMAT, "%s: the JSON is damaged at line %d, column %d: %s; copy or download it again",
+        dk_fail(err, DK_ERROR_FORMAT,
+                "%s: the JSON is damaged at line %d, column %d: %s; copy or download it again",
                 subject, why.line, why.column, why.text);
         return NULL;
     }
     if (!json_is_object(root)) {
         json_decref(root);
-        dk_fail(err, DK_ERROR_FORMAT, "%s: the JSON is not an object; is it the right file?", subject);
+        dk_fail(err, DK_ERROR_FORMAT, "%s: the JSON is not an object; is it the right file?",
+                subject);
         return NULL;
     }
     return root;
@@ -59,7 +64,8 @@ json_t *json_object_read(const char *path, size_t max_bytes, int max_depth, stru
     if (!map_open(&map, path, err)) return NULL;
     json_t *root = NULL;
     if (map.size_bytes > max_bytes)
-        dk_fail(err, DK_ERROR_FORMAT, "%s: %zu bytes of JSON, expected at most %zu; is it the right file?", path,
+        dk_fail(err, DK_ERROR_FORMAT,
+                "%s: %zu bytes of JSON, expected at most %zu; is it the right file?", path,
                 map.size_bytes, max_bytes);
     else
         root = json_object_parse((const char *)map.data, map.size_bytes, max_depth, path, err);

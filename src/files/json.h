@@ -8,8 +8,9 @@
 #include <jansson.h>
 
 /*
- * Parses an object: duplicate keys, nesting beyond max_depth, NUL characters and anything after it are refused.
- * subject starts the message ("model/unet/config.json"). NULL on failure; the caller frees with json_decref.
+ * Parses an object: duplicate keys, nesting beyond max_depth, NUL characters and anything after it
+ * are refused. subject starts the message ("model/unet/config.json"). NULL on failure; the caller
+ * frees with json_decref.
  */
 json_t *json_object_parse(const char *text, size_t size_bytes, int max_depth, const char *subject,
                           struct dk_error *err);

@@ -12,18 +12,21 @@
 static bool map_descriptor(struct map *map, int fd, const char *path, struct dk_error *err)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0) return dk_fail(err, DK_ERROR_FILE, "%s: cannot examine: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0)
+        return dk_fail(err, DK_ERROR_FILE, "%s: cannot examine: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return dk_fail(err, DK_ERROR_FILE, "%s: is a %s, expected a regular file", path,
                        S_ISDIR(st.st_mode) ? "folder" : "pipe or device");
     if (st.st_size == 0)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: the file is empty; copy or download it again", path);
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: the file is empty; copy or download it again",
+                       path);
     if ((uintmax_t)st.st_size > SIZE_MAX / 2)
-        return dk_fail(err, DK_ERROR_MEMORY, "%s: the file is too large for this machine's addresses", path);
+        return dk_fail(err, DK_ERROR_MEMORY,
+                       "%s: the file is too large for this machine's addresses", path);
     void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
-        return dk_fail(err, errno == ENOMEM ? DK_ERROR_MEMORY : DK_ERROR_FILE, "%s: cannot map into memory: %s", path,
-                       strerror(errno));
+        return dk_fail(err, errno == ENOMEM ? DK_ERROR_MEMORY : DK_ERROR_FILE,
+                       "%s: cannot map into memory: %s", path, strerror(errno));
     map->data = data;
     map->size_bytes = (size_t)st.st_size;
     return true;
@@ -32,7 +35,8 @@ static bool map_descriptor(struct map *map, int fd, const char *path, struct dk_
 bool map_open(struct map *map, const char *path, struct dk_error *err)
 {
     *map = (struct map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe must not hold us up */
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe must not hold us up */
     if (fd < 0) return dk_fail(err, DK_ERROR_FILE, "%s: cannot open: %s", path, strerror(errno));
     bool ok = map_descriptor(map, fd, path, err);
     close(fd);
@@ -41,7 +45,8 @@ bool map_open(struct map *map, const char *path, struct dk_error *err)
 
 void map_close(struct map *map)
 {
-    /* munmap takes a pointer to non-const though it writes nothing; the union keeps -Wcast-qual quiet. */
+    /* munmap takes a pointer to non-const though it writes nothing; the union keeps -Wcast-qual
+     * quiet. */
     union {
         const unsigned char *in;
         void *out;

@@ -6,9 +6,9 @@
 #include "files/container.h"
 
 /*
- * Renames the tensors of freshly read weights in place, drops what is known not to be needed, and tells what kind of
- * file it is. A checkpoint's names afterwards begin with the part: "unet.", "vae.", "text_encoder.",
- * "text_encoder_2.". Families that are not supported are refused by name.
+ * Renames the tensors of freshly read weights in place, drops what is known not to be needed, and
+ * tells what kind of file it is. A checkpoint's names afterwards begin with the part: "unet.",
+ * "vae.", "text_encoder.", "text_encoder_2.". Families that are not supported are refused by name.
  */
 bool names_translate(struct weights *w, struct dk_error *err);
 

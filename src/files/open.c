@@ -11,7 +11,7 @@
 
 #define MAX_INDEX_BYTES (64u << 20)
 #define MAX_INDEX_DEPTH 8
-#define MAX_SHARDS 1000u
+#define MAX_SHARDS      1000u
 
 /* What a folder may hold, best first: full precision before fp16, one file before shards. */
 static const struct candidate {
@@ -24,7 +24,8 @@ static const struct candidate {
     {"model.safetensors.index.json", true},
     {"diffusion_pytorch_model.fp16.safetensors", false},
     {"model.fp16.safetensors", false},
-    {"diffusion_pytorch_model.safetensors.index.fp16.json", true}, /* transformers' and older diffusers' spelling */
+    {"diffusion_pytorch_model.safetensors.index.fp16.json",
+     true}, /* transformers' and older diffusers' spelling */
     {"diffusion_pytorch_model.safetensors.fp16.index.json", true},
     {"model.safetensors.index.fp16.json", true},
     {"model.fp16.safetensors.index.json", true},
@@ -51,7 +52,9 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* ---- formats --------------------------------------------------------------------------------------------------- */
+/* ---- formats
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 /* The content decides, not the file's name. */
 static bool read_file(struct weights *w, const char *path, struct dk_error *err)
@@ -64,12 +67,15 @@ static bool read_file(struct weights *w, const char *path, struct dk_error *err)
     return ok;
 }
 
-/* ---- folders --------------------------------------------------------------------------------------------------- */
+/* ---- folders
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 /* Shards lie beside their index; a name that leads anywhere else is refused. */
 static bool shard_name_ok(const char *name)
 {
-    return name && name[0] != 0 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') && strlen(name) < 256;
+    return name && name[0] != 0 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
+           strlen(name) < 256;
 }
 
 static bool read_shards(struct weights *w, const char *folder, const char *index_path, json_t *map,
@@ -84,7 +90,8 @@ static bool read_shards(struct weights *w, const char *folder, const char *index
     {
         const char *file = json_string_value(value);
         if (!shard_name_ok(file)) {
-            ok = dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %.200s is said to be in \"%.100s\", expected a file beside it",
+            ok = dk_fail(err, DK_ERROR_FORMAT,
+                         "%s: tensor %.200s is said to be in \"%.100s\", expected a file beside it",
                          index_path, tensor, file ? file : "(no text)");
             break;
         }
@@ -106,33 +113,39 @@ static bool read_shards(struct weights *w, const char *folder, const char *index
     return ok;
 }
 
-/* Every tensor the index lists must have come with a shard. The names are still the file's own here. */
-static bool check_index(const struct weights *w, const char *index_path, json_t *map, struct dk_error *err)
+/* Every tensor the index lists must have come with a shard. The names are still the file's own
+ * here. */
+static bool check_index(const struct weights *w, const char *index_path, json_t *map,
+                        struct dk_error *err)
 {
     json_t *have = json_object();
     bool ok = have != NULL;
-    for (size_t i = 0; ok && i < w->n_items; i++) ok = json_object_set_new(have, w->items[i].name, json_true()) == 0;
+    for (size_t i = 0; ok && i < w->n_items; i++)
+        ok = json_object_set_new(have, w->items[i].name, json_true()) == 0;
     if (!ok) dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", index_path);
     const char *tensor;
     json_t *value;
     json_object_foreach(map, tensor, value)
     {
         if (!ok || json_object_get(have, tensor)) continue;
-        ok = dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %.200s is in none of the shards; download them again", index_path,
+        ok = dk_fail(err, DK_ERROR_FORMAT,
+                     "%s: tensor %.200s is in none of the shards; download them again", index_path,
                      tensor);
     }
     json_decref(have);
     return ok;
 }
 
-static bool read_index(struct weights *w, const char *folder, const char *index_path, struct dk_error *err)
+static bool read_index(struct weights *w, const char *folder, const char *index_path,
+                       struct dk_error *err)
 {
     json_t *root = json_object_read(index_path, MAX_INDEX_BYTES, MAX_INDEX_DEPTH, err);
     if (!root) return false;
     json_t *map = json_object_get(root, "weight_map");
-    bool ok = json_object_size(map) > 0 ? read_shards(w, folder, index_path, map, err) &&
-                                              check_index(w, index_path, map, err)
-                                        : dk_fail(err, DK_ERROR_FORMAT, "%s: there is no weight_map in it", index_path);
+    bool ok =
+        json_object_size(map) > 0
+            ? read_shards(w, folder, index_path, map, err) && check_index(w, index_path, map, err)
+            : dk_fail(err, DK_ERROR_FORMAT, "%s: there is no weight_map in it", index_path);
     json_decref(root);
     return ok;
 }
@@ -156,7 +169,8 @@ static char *only_file(const char *folder, struct dk_error *err)
     free(found);
     dk_fail(err, DK_ERROR_MODEL,
             n == 0 ? "%s: no weights in this folder, expected %s or %s"
-                   : "%s: several .safetensors files and none is called %s or %s; name the file that is meant",
+                   : "%s: several .safetensors files and none is called %s or %s; name the file "
+                     "that is meant",
             folder, candidates[0].file, candidates[1].file);
     return NULL;
 }
@@ -168,7 +182,8 @@ static bool read_folder(struct weights *w, const char *folder, struct dk_error *
         if (!path) return false;
         struct stat st;
         bool there = stat(path, &st) == 0;
-        bool ok = there && (candidates[i].is_index ? read_index(w, folder, path, err) : read_file(w, path, err));
+        bool ok = there && (candidates[i].is_index ? read_index(w, folder, path, err)
+                                                   : read_file(w, path, err));
         free(path);
         if (there) return ok;
     }
@@ -178,11 +193,14 @@ static bool read_folder(struct weights *w, const char *folder, struct dk_error *
     return ok;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------------------------- */
+/* ---- parts
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static const char *const part_names[] = {"unet", "vae", "text_encoder", "text_encoder_2"};
 
-/* A view of the tensors of one part. It owns nothing but its lists; the names point past the prefix. */
+/* A view of the tensors of one part. It owns nothing but its lists; the names point past the
+ * prefix. */
 static struct weights *make_part(struct weights *w, const char *part, struct dk_error *err)
 {
     struct weights *view = calloc(1, sizeof *view);
@@ -201,7 +219,7 @@ static struct weights *make_part(struct weights *w, const char *part, struct dk_
         item.name += prefix + 1;
         ok = weights_add(view, &item, err);
     }
-    view->kind = strcmp(part, "unet") == 0 ? WEIGHTS_UNET
+    view->kind = strcmp(part, "unet") == 0  ? WEIGHTS_UNET
                  : strcmp(part, "vae") == 0 ? WEIGHTS_VAE
                                             : WEIGHTS_TEXT_ENCODER;
     if (ok && weights_index(view, err)) return view;
@@ -214,7 +232,8 @@ static bool make_parts(struct weights *w, struct dk_error *err)
     size_t n = sizeof part_names / sizeof *part_names;
     w->parts = calloc(n, sizeof *w->parts);
     w->part_names = calloc(n, sizeof *w->part_names);
-    if (!w->parts || !w->part_names) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", w->path);
+    if (!w->parts || !w->part_names)
+        return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", w->path);
     for (size_t i = 0; i < n; i++) {
         struct weights *view = make_part(w, part_names[i], err);
         if (!view) return false;
@@ -228,14 +247,17 @@ static bool make_parts(struct weights *w, struct dk_error *err)
     return true;
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static bool fill(struct weights *w, struct dk_error *err)
 {
     struct stat st;
     bool is_folder = stat(w->path, &st) == 0 && S_ISDIR(st.st_mode);
     if (!(is_folder ? read_folder(w, w->path, err) : read_file(w, w->path, err))) return false;
-    if (w->n_items == 0) return dk_fail(err, DK_ERROR_FORMAT, "%s: there are no tensors in it", w->path);
+    if (w->n_items == 0)
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: there are no tensors in it", w->path);
     if (!names_translate(w, err) || !weights_index(w, err)) return false;
     return w->kind != WEIGHTS_CHECKPOINT || make_parts(w, err);
 }

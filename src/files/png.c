@@ -9,24 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TEXTS 100            /* text and unknown chunks a file may have */
+#define MAX_TEXTS      100        /* text and unknown chunks a file may have */
 #define MAX_TEXT_BYTES (8u << 20) /* of one chunk, decompressed */
 
 /*
- * libpng reports errors by longjmp. So that no local variable can be caught half changed, each function that calls
- * setjmp touches nothing but what this struct holds, and the caller frees that.
+ * libpng reports errors by longjmp. So that no local variable can be caught half changed, each
+ * function that calls setjmp touches nothing but what this struct holds, and the caller frees that.
  */
 struct coder {
     const char *path;
     struct dk_error *err;
     png_structp png;
     png_infop info;
-    struct create file;       /* writing */
-    struct map map;           /* reading */
-    size_t position;          /* in map */
-    png_text *chunks;         /* writing: [n_texts], keyword and text owned */
+    struct create file; /* writing */
+    struct map map;     /* reading */
+    size_t position;    /* in map */
+    png_text *chunks;   /* writing: [n_texts], keyword and text owned */
     size_t n_chunks;
-    struct dk_image image;    /* reading */
+    struct dk_image image; /* reading */
     png_bytep *rows;
 };
 
@@ -43,7 +43,9 @@ static void on_warning(png_structp png, png_const_charp what)
     (void)what;
 }
 
-/* ---- writing --------------------------------------------------------------------------------------------------- */
+/* ---- writing
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void put_bytes(png_structp png, png_bytep data, size_t size_bytes)
 {
@@ -51,13 +53,17 @@ static void put_bytes(png_structp png, png_bytep data, size_t size_bytes)
     if (!create_write(&c->file, data, size_bytes, c->err)) png_longjmp(png, 1);
 }
 
-static void put_nothing(png_structp png) { (void)png; }
+static void put_nothing(png_structp png)
+{
+    (void)png;
+}
 
 /* PNG section 11.3.4.2: printable Latin-1, no space at either end and no two in a row. */
 static bool keyword_ok(const char *latin1)
 {
     size_t n = latin1 ? strlen(latin1) : 0;
-    if (n < 1 || n > 79 || latin1[0] == ' ' || latin1[n - 1] == ' ' || strstr(latin1, "  ")) return false;
+    if (n < 1 || n > 79 || latin1[0] == ' ' || latin1[n - 1] == ' ' || strstr(latin1, "  "))
+        return false;
     for (const unsigned char *s = (const unsigned char *)latin1; *s; s++)
         if (*s < 0x20 || (*s > 0x7e && *s < 0xa1)) return false;
     return true;
@@ -68,13 +74,17 @@ static bool make_chunk(struct coder *c, const struct dk_text *text, struct dk_er
     png_text *chunk = &c->chunks[c->n_chunks++];
     bool fits;
     chunk->key = utf8_to_latin1(text->keyword, strlen(text->keyword), &fits);
-    if (fits && !chunk->key) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
+    if (fits && !chunk->key)
+        return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     if (!keyword_ok(chunk->key))
-        return dk_fail(err, DK_ERROR_ARGUMENT, "%s: \"%.100s\" is no keyword for a text chunk, expected 1 to 79 "
-                       "printable Latin-1 characters", c->path, text->keyword);
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "%s: \"%.100s\" is no keyword for a text chunk, expected 1 to 79 "
+                       "printable Latin-1 characters",
+                       c->path, text->keyword);
     size_t n = strlen(text->text);
     if (n > MAX_TEXT_BYTES)
-        return dk_fail(err, DK_ERROR_ARGUMENT, "%s: the text \"%s\" has %zu bytes, expected at most %u", c->path,
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "%s: the text \"%s\" has %zu bytes, expected at most %u", c->path,
                        text->keyword, n, MAX_TEXT_BYTES);
     chunk->compression = PNG_TEXT_COMPRESSION_NONE;
     chunk->text = utf8_to_latin1(text->text, n, &fits);
@@ -82,14 +92,17 @@ static bool make_chunk(struct coder *c, const struct dk_text *text, struct dk_er
         chunk->compression = PNG_ITXT_COMPRESSION_NONE;
         chunk->text = utf8_repaired(text->text, n);
     }
-    if (!chunk->text) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
+    if (!chunk->text)
+        return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     return true;
 }
 
-static bool make_chunks(struct coder *c, const struct dk_text *texts, size_t n_texts, struct dk_error *err)
+static bool make_chunks(struct coder *c, const struct dk_text *texts, size_t n_texts,
+                        struct dk_error *err)
 {
     if (n_texts > MAX_TEXTS)
-        return dk_fail(err, DK_ERROR_ARGUMENT, "%s: %zu text chunks, expected at most %d", c->path, n_texts, MAX_TEXTS);
+        return dk_fail(err, DK_ERROR_ARGUMENT, "%s: %zu text chunks, expected at most %d", c->path,
+                       n_texts, MAX_TEXTS);
     c->chunks = calloc(n_texts + 1, sizeof *c->chunks);
     if (!c->chunks) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     for (size_t i = 0; i < n_texts; i++)
@@ -106,7 +119,8 @@ static void free_chunks(struct coder *c)
     free(c->chunks);
 }
 
-/* Everything is fixed that could make two runs differ: no time, and zlib's parameters spelled out. */
+/* Everything is fixed that could make two runs differ: no time, and zlib's parameters spelled out.
+ */
 static bool encode(struct coder *c, const struct dk_image *image)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;
@@ -117,8 +131,9 @@ static bool encode(struct coder *c, const struct dk_image *image)
     png_set_compression_strategy(c->png, 1); /* Z_FILTERED */
     png_set_compression_window_bits(c->png, 15);
     png_set_filter(c->png, PNG_FILTER_TYPE_BASE, PNG_ALL_FILTERS);
-    png_set_IHDR(c->png, c->info, (png_uint_32)image->width_px, (png_uint_32)image->height_px, 8, PNG_COLOR_TYPE_RGB,
-                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_set_IHDR(c->png, c->info, (png_uint_32)image->width_px, (png_uint_32)image->height_px, 8,
+                 PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
     png_set_sRGB(c->png, c->info, PNG_sRGB_INTENT_PERCEPTUAL);
     if (c->n_chunks > 0) png_set_text(c->png, c->info, c->chunks, (int)c->n_chunks);
     png_write_info(c->png, c->info);
@@ -139,29 +154,32 @@ static bool write_file(struct coder *c, const struct dk_image *image, bool overw
     return false;
 }
 
-bool dk_png_write(const char *path, const struct dk_image *image, const struct dk_text *texts, size_t n_texts,
-                  bool overwrite, struct dk_error *err)
+bool dk_png_write(const char *path, const struct dk_image *image, const struct dk_text *texts,
+                  size_t n_texts, bool overwrite, struct dk_error *err)
 {
     struct dk_error own = {0}; /* the callbacks need one to find out what happened */
     struct coder c = {.path = path, .err = &own, .file.fd = -1};
-    bool ok = image->rgb && image->width_px > 0 && image->height_px > 0 && image->width_px <= IMAGE_MAX_SIDE_PX &&
-              image->height_px <= IMAGE_MAX_SIDE_PX;
+    bool ok = image->rgb && image->width_px > 0 && image->height_px > 0 &&
+              image->width_px <= IMAGE_MAX_SIDE_PX && image->height_px <= IMAGE_MAX_SIDE_PX;
     if (!ok)
-        dk_fail(&own, DK_ERROR_ARGUMENT, "%s: a picture of %dx%d pixels, expected 1 to %d a side", path,
-                image->width_px, image->height_px, IMAGE_MAX_SIDE_PX);
+        dk_fail(&own, DK_ERROR_ARGUMENT, "%s: a picture of %dx%d pixels, expected 1 to %d a side",
+                path, image->width_px, image->height_px, IMAGE_MAX_SIDE_PX);
     ok = ok && make_chunks(&c, texts, n_texts, &own) && write_file(&c, image, overwrite);
     png_destroy_write_struct(&c.png, &c.info);
     free_chunks(&c);
     return ok || dk_fail(err, own.code, "%s", own.message);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------- */
+/* ---- reading
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void get_bytes(png_structp png, png_bytep data, size_t size_bytes)
 {
     struct coder *c = png_get_io_ptr(png);
     if (size_bytes > c->map.size_bytes - c->position) {
-        dk_fail(c->err, DK_ERROR_FORMAT, "%s: the PNG ends in the middle, after %zu bytes; copy or download it again",
+        dk_fail(c->err, DK_ERROR_FORMAT,
+                "%s: the PNG ends in the middle, after %zu bytes; copy or download it again",
                 c->path, c->map.size_bytes);
         png_longjmp(png, 1);
     }
@@ -169,7 +187,8 @@ static void get_bytes(png_structp png, png_bytep data, size_t size_bytes)
     c->position += size_bytes;
 }
 
-/* The header, checked before anything of the picture's size is allocated; every kind of pixel becomes 8-bit RGB. */
+/* The header, checked before anything of the picture's size is allocated; every kind of pixel
+ * becomes 8-bit RGB. */
 static bool decode_header(struct coder *c)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;
@@ -181,7 +200,8 @@ static bool decode_header(struct coder *c)
     png_set_expand(c->png);   /* palette, 1, 2, 4 bits, transparent colour */
     png_set_scale_16(c->png); /* rounded, not cut */
     png_set_gray_to_rgb(c->png);
-    png_set_strip_alpha(c->png); /* as the reference implementations read pictures: hidden colours stay */
+    png_set_strip_alpha(
+        c->png); /* as the reference implementations read pictures: hidden colours stay */
     (void)png_set_interlace_handling(c->png);
     png_read_update_info(c->png, c->info);
     return true;
@@ -189,9 +209,11 @@ static bool decode_header(struct coder *c)
 
 static bool allocate_picture(struct coder *c)
 {
-    png_uint_32 width = png_get_image_width(c->png, c->info), height = png_get_image_height(c->png, c->info);
+    png_uint_32 width = png_get_image_width(c->png, c->info),
+                height = png_get_image_height(c->png, c->info);
     if (png_get_rowbytes(c->png, c->info) != (size_t)width * 3)
-        return dk_fail(c->err, DK_ERROR_UNSUPPORTED, "%s: a kind of PNG that is not read here", c->path);
+        return dk_fail(c->err, DK_ERROR_UNSUPPORTED, "%s: a kind of PNG that is not read here",
+                       c->path);
     struct dk_error why = {0};
     if (!image_new(&c->image, (int)width, (int)height, &why))
         return dk_fail(c->err, why.code, "%s: %s", c->path, why.message);
@@ -216,14 +238,17 @@ static bool copy_texts(struct coder *c, struct dk_texts *texts)
     int n = 0;
     png_get_text(c->png, c->info, &chunks, &n);
     texts->items = calloc((size_t)n + 1, sizeof *texts->items);
-    if (!texts->items) return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
+    if (!texts->items)
+        return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     for (int i = 0; i < n; i++) {
         const png_text *chunk = &chunks[i];
-        bool is_utf8 = chunk->compression == PNG_ITXT_COMPRESSION_NONE || chunk->compression == PNG_ITXT_COMPRESSION_zTXt;
+        bool is_utf8 = chunk->compression == PNG_ITXT_COMPRESSION_NONE ||
+                       chunk->compression == PNG_ITXT_COMPRESSION_zTXt;
         const char *text = chunk->text ? chunk->text : "";
         struct dk_text *item = &texts->items[texts->n_items++];
         item->keyword = utf8_from_latin1(chunk->key, strlen(chunk->key));
-        item->text = is_utf8 ? utf8_repaired(text, strlen(text)) : utf8_from_latin1(text, strlen(text));
+        item->text =
+            is_utf8 ? utf8_repaired(text, strlen(text)) : utf8_from_latin1(text, strlen(text));
         if (!item->keyword || !item->text)
             return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     }
@@ -252,7 +277,8 @@ void dk_texts_free(struct dk_texts *texts)
     *texts = (struct dk_texts){0};
 }
 
-bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *texts, struct dk_error *err)
+bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *texts,
+                 struct dk_error *err)
 {
     struct dk_error own = {0};
     struct coder c = {.path = path, .err = &own, .file.fd = -1};
@@ -261,10 +287,14 @@ bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *text
     png_destroy_read_struct(&c.png, &c.info, NULL);
     map_close(&c.map);
     free(c.rows);
-    if (ok && image) *image = c.image;
-    else dk_image_free(&c.image);
-    if (ok && texts) *texts = found;
-    else dk_texts_free(&found);
+    if (ok && image)
+        *image = c.image;
+    else
+        dk_image_free(&c.image);
+    if (ok && texts)
+        *texts = found;
+    else
+        dk_texts_free(&found);
     if (ok) return true;
     if (image) *image = (struct dk_image){0};
     if (texts) *texts = (struct dk_texts){0};

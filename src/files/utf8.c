@@ -10,7 +10,10 @@ uint32_t utf8_next(const char **text, size_t n_bytes)
         unsigned char mask, lead;
         int n_tail;
         uint32_t least; /* below it the form is overlong */
-    } forms[] = {{0x80, 0x00, 0, 0}, {0xe0, 0xc0, 1, 0x80}, {0xf0, 0xe0, 2, 0x800}, {0xf8, 0xf0, 3, 0x10000}};
+    } forms[] = {{0x80, 0x00, 0, 0},
+                 {0xe0, 0xc0, 1, 0x80},
+                 {0xf0, 0xe0, 2, 0x800},
+                 {0xf8, 0xf0, 3, 0x10000}};
     const unsigned char *s = (const unsigned char *)*text;
     (*text)++;
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
@@ -21,7 +24,8 @@ uint32_t utf8_next(const char **text, size_t n_bytes)
             if ((s[i] & 0xc0) != 0x80) return 0xfffd;
             code = code << 6 | (s[i] & 0x3fu);
         }
-        if (code < forms[f].least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0xfffd;
+        if (code < forms[f].least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+            return 0xfffd;
         *text += forms[f].n_tail;
         return code;
     }
@@ -67,7 +71,8 @@ char *utf8_repaired(const char *text, size_t n_bytes)
     char *out = malloc(3 * n_bytes + 1); /* U+FFFD takes three bytes for one ill-formed byte */
     if (!out) return NULL;
     size_t n = 0;
-    for (const char *s = text, *end = text + n_bytes; s < end;) n += utf8_put(out + n, utf8_next(&s, (size_t)(end - s)));
+    for (const char *s = text, *end = text + n_bytes; s < end;)
+        n += utf8_put(out + n, utf8_next(&s, (size_t)(end - s)));
     out[n] = 0;
     return out;
 }

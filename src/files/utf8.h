@@ -6,8 +6,9 @@
 #include "base/error.h"
 
 /*
- * Next code point of the n_bytes at text, which is advanced by at least one byte; U+FFFD for a byte that is not part
- * of well-formed UTF-8 (overlong forms and surrogates included). n_bytes must not be 0.
+ * Next code point of the n_bytes at text, which is advanced by at least one byte; U+FFFD for a byte
+ * that is not part of well-formed UTF-8 (overlong forms and surrogates included). n_bytes must not
+ * be 0.
  */
 uint32_t utf8_next(const char **text, size_t n_bytes);
 

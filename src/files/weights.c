@@ -1,4 +1,5 @@
-/* weights.c - named tensors of a model: storage, index, and the reading of them while a network is built. */
+/* weights.c - named tensors of a model: storage, index, and the reading of them while a network is
+ * built. */
 /* SPDX-License-Identifier: MIT */
 #include "files/container.h"
 
@@ -6,48 +7,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- dtypes ---------------------------------------------------------------------------------------------------- */
+/* ---- dtypes
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *name;
     int block, bytes; /* values and bytes of a block */
 } dtypes[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 1, 4},         [DTYPE_F16] = {"f16", 1, 2},         [DTYPE_BF16] = {"bf16", 1, 2},
-    [DTYPE_F64] = {"f64", 1, 8},         [DTYPE_F8_E4M3] = {"f8_e4m3", 1, 1}, [DTYPE_F8_E5M2] = {"f8_e5m2", 1, 1},
-    [DTYPE_I64] = {"i64", 1, 8},         [DTYPE_I32] = {"i32", 1, 4},         [DTYPE_U8] = {"u8", 1, 1},
+    [DTYPE_F32] = {"f32", 1, 4},
+    [DTYPE_F16] = {"f16", 1, 2},
+    [DTYPE_BF16] = {"bf16", 1, 2},
+    [DTYPE_F64] = {"f64", 1, 8},
+    [DTYPE_F8_E4M3] = {"f8_e4m3", 1, 1},
+    [DTYPE_F8_E5M2] = {"f8_e5m2", 1, 1},
+    [DTYPE_I64] = {"i64", 1, 8},
+    [DTYPE_I32] = {"i32", 1, 4},
+    [DTYPE_U8] = {"u8", 1, 1},
     /* Block layouts of GGUF: f16 scale (and minimum), high bits, quants. */
-    [DTYPE_Q8_0] = {"q8_0", 32, 2 + 32}, [DTYPE_Q4_0] = {"q4_0", 32, 2 + 16}, [DTYPE_Q4_1] = {"q4_1", 32, 4 + 16},
+    [DTYPE_Q8_0] = {"q8_0", 32, 2 + 32},
+    [DTYPE_Q4_0] = {"q4_0", 32, 2 + 16},
+    [DTYPE_Q4_1] = {"q4_1", 32, 4 + 16},
     [DTYPE_Q5_0] = {"q5_0", 32, 2 + 4 + 16},
     [DTYPE_Q5_1] = {"q5_1", 32, 4 + 4 + 16},
     [DTYPE_Q4_K] = {"q4_k", 256, 4 + 12 + 128},
     [DTYPE_Q6_K] = {"q6_k", 256, 128 + 64 + 16 + 2},
 };
 
-const char *weights_dtype_name(enum dtype dtype) { return dtypes[dtype].name; }
-int weights_dtype_block(enum dtype dtype) { return dtypes[dtype].block; }
-int weights_dtype_bytes(enum dtype dtype) { return dtypes[dtype].bytes; }
+const char *weights_dtype_name(enum dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+int weights_dtype_block(enum dtype dtype)
+{
+    return dtypes[dtype].block;
+}
+int weights_dtype_bytes(enum dtype dtype)
+{
+    return dtypes[dtype].bytes;
+}
 
-bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes, struct dk_error *err)
+bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes,
+                  struct dk_error *err)
 {
     const size_t limit = SIZE_MAX / 16; /* so that count times bytes cannot overflow below */
     size_t count = 1;
     for (int i = 0; i < weight->rank; i++) {
         if (weight->dim[i] <= 0)
-            return dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %s has a dimension of size %lld, expected 1 or more",
+            return dk_fail(err, DK_ERROR_FORMAT,
+                           "%s: tensor %s has a dimension of size %lld, expected 1 or more",
                            weights_file(w), weight->name, (long long)weight->dim[i]);
         if ((uint64_t)weight->dim[i] > limit / count)
-            return dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %s: the product of its dimensions overflows", weights_file(w),
-                           weight->name);
+            return dk_fail(err, DK_ERROR_FORMAT,
+                           "%s: tensor %s: the product of its dimensions overflows",
+                           weights_file(w), weight->name);
         count *= (size_t)weight->dim[i];
     }
     size_t block = (size_t)dtypes[weight->dtype].block;
-    if (block > 1 && (weight->rank == 0 || (size_t)weight->dim[weight->rank - 1] % block != 0)) {
-        /* A convolution's innermost dimension is its kernel width; its row is everything after the first dimension. */
-        size_t row = weight->rank == 0 ? 1 : count / (size_t)weight->dim[0];
-        if (row % block != 0)
-            return dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %s: rows of %zu values, expected a multiple of %zu for %s",
-                           weights_file(w), weight->name, row, block, dtypes[weight->dtype].name);
-    }
+    int64_t row = weight->rank == 0 ? 1 : weight->dim[weight->rank - 1];
+    if ((size_t)row % block != 0)
+        return dk_fail(err, DK_ERROR_FORMAT,
+                       "%s: tensor %s: rows of %lld values, expected a multiple of %zu for %s",
+                       weights_file(w), weight->name, (long long)row, block,
+                       dtypes[weight->dtype].name);
     *size_bytes = count / block * (size_t)dtypes[weight->dtype].bytes;
     return true;
 }
@@ -61,10 +83,13 @@ size_t weights_value_count(const struct weight *weight)
 
 size_t weights_byte_count(const struct weight *weight)
 {
-    return weights_value_count(weight) / (size_t)dtypes[weight->dtype].block * (size_t)dtypes[weight->dtype].bytes;
+    return weights_value_count(weight) / (size_t)dtypes[weight->dtype].block *
+           (size_t)dtypes[weight->dtype].bytes;
 }
 
-/* ---- storage --------------------------------------------------------------------------------------------------- */
+/* ---- storage
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct block {
     struct block *next;
@@ -73,7 +98,8 @@ struct block {
 
 static bool no_memory(const struct weights *w, struct dk_error *err)
 {
-    return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory while reading its tensor list", weights_file(w));
+    return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory while reading its tensor list",
+                   weights_file(w));
 }
 
 void *weights_own(struct weights *w, size_t size_bytes, struct dk_error *err)
@@ -88,29 +114,33 @@ void *weights_own(struct weights *w, size_t size_bytes, struct dk_error *err)
     return b->data;
 }
 
-const char *weights_own_string(struct weights *w, const char *text, size_t length, struct dk_error *err)
+const char *weights_own_string(struct weights *w, const char *text, size_t length,
+                               struct dk_error *err)
 {
     char *copy = weights_own(w, length + 1, err);
     if (copy) memcpy(copy, text, length);
     return copy;
 }
 
-const char *weights_own_name(struct weights *w, const char *text, size_t length, struct dk_error *err)
+const char *weights_own_name(struct weights *w, const char *text, size_t length,
+                             struct dk_error *err)
 {
     bool printable = true;
     for (size_t i = 0; i < length && i <= WEIGHTS_MAX_NAME; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) printable = false;
     if (length == 0 || length > WEIGHTS_MAX_NAME)
-        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has %zu bytes, expected 1 to %u", weights_file(w), length,
-                WEIGHTS_MAX_NAME);
+        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has %zu bytes, expected 1 to %u",
+                weights_file(w), length, WEIGHTS_MAX_NAME);
     else if (!printable)
-        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has control characters in it", weights_file(w));
+        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has control characters in it",
+                weights_file(w));
     else
         return weights_own_string(w, text, length, err);
     return NULL;
 }
 
-/* Room for one more element, doubling: capacity is implied by n being 0 or a power of two from 16 on. */
+/* Room for one more element, doubling: capacity is implied by n being 0 or a power of two from 16
+ * on. */
 static void *grown(void *array, size_t n, size_t element_bytes)
 {
     if (n != 0 && (n < 16 || (n & (n - 1)) != 0)) return array;
@@ -133,7 +163,8 @@ const struct map *weights_map(struct weights *w, const char *path, struct dk_err
 bool weights_add(struct weights *w, const struct weight *weight, struct dk_error *err)
 {
     if (w->n_items >= WEIGHTS_MAX_TENSORS)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: more than %u tensors; is it a model?", weights_file(w), WEIGHTS_MAX_TENSORS);
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: more than %u tensors; is it a model?",
+                       weights_file(w), WEIGHTS_MAX_TENSORS);
     struct weight *items = grown(w->items, w->n_items, sizeof *items);
     if (!items) return no_memory(w, err);
     w->items = items;
@@ -141,7 +172,8 @@ bool weights_add(struct weights *w, const struct weight *weight, struct dk_error
     return true;
 }
 
-bool weights_add_metadata(struct weights *w, const char *key, const char *value, struct dk_error *err)
+bool weights_add_metadata(struct weights *w, const char *key, const char *value,
+                          struct dk_error *err)
 {
     struct dk_text *metadata = grown(w->metadata, w->n_metadata, sizeof *metadata);
     if (!metadata) return no_memory(w, err);
@@ -185,7 +217,9 @@ void weights_close(struct weights *w)
     free(w);
 }
 
-/* ---- index ----------------------------------------------------------------------------------------------------- */
+/* ---- index
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* FNV-1a, 64 bits. */
 static uint64_t hash(const char *name)
@@ -199,7 +233,8 @@ static uint64_t hash(const char *name)
 static uint32_t *slot_of(const struct weights *w, const char *name)
 {
     size_t i = (size_t)hash(name) & (w->n_slots - 1);
-    while (w->slots[i] != 0 && strcmp(w->items[w->slots[i] - 1].name, name) != 0) i = (i + 1) & (w->n_slots - 1);
+    while (w->slots[i] != 0 && strcmp(w->items[w->slots[i] - 1].name, name) != 0)
+        i = (i + 1) & (w->n_slots - 1);
     return &w->slots[i];
 }
 
@@ -213,19 +248,34 @@ bool weights_index(struct weights *w, struct dk_error *err)
     for (size_t i = 0; i < w->n_items; i++) {
         uint32_t *slot = slot_of(w, w->items[i].name);
         if (*slot != 0)
-            return dk_fail(err, DK_ERROR_FORMAT, "%s: tensor %s is there twice; which one is meant cannot be told",
+            return dk_fail(err, DK_ERROR_FORMAT,
+                           "%s: tensor %s is there twice; which one is meant cannot be told",
                            w->path, w->items[i].name);
         *slot = (uint32_t)i + 1;
     }
     return true;
 }
 
-/* ---- access ---------------------------------------------------------------------------------------------------- */
+/* ---- access
+ * ----------------------------------------------------------------------------------------------------
+ */
 
-size_t weights_count(const struct weights *w) { return w->n_items; }
-const char *weights_path(const struct weights *w) { return w->path; }
-enum weights_kind weights_kind(const struct weights *w) { return w->kind; }
-size_t weights_metadata_count(const struct weights *w) { return w->n_metadata; }
+size_t weights_count(const struct weights *w)
+{
+    return w->n_items;
+}
+const char *weights_path(const struct weights *w)
+{
+    return w->path;
+}
+enum weights_kind weights_kind(const struct weights *w)
+{
+    return w->kind;
+}
+size_t weights_metadata_count(const struct weights *w)
+{
+    return w->n_metadata;
+}
 
 const struct weight *weights_at(const struct weights *w, size_t index)
 {
@@ -275,24 +325,39 @@ struct weights *weights_part(struct weights *w, const char *part)
     return is_it ? w : NULL;
 }
 
-size_t weights_ignored(const struct weights *w, void (*each)(void *user, const char *name), void *user)
+size_t weights_ignored(const struct weights *w, void (*each)(void *user, const char *name),
+                       void *user)
 {
     for (size_t i = 0; each && i < w->n_ignored; i++) each(user, w->ignored[i]);
     return w->n_ignored;
 }
 
-size_t weights_unused(const struct weights *w, void (*each)(void *user, const char *name), void *user)
+/* A tensor of a checkpoint counts as used when its part's view has handed it out. */
+static bool is_used(const struct weights *w, size_t item)
+{
+    for (size_t i = 0; i < w->n_parts; i++) {
+        size_t prefix = strlen(w->part_names[i]);
+        const char *name = w->items[item].name;
+        if (strncmp(name, w->part_names[i], prefix) == 0 && name[prefix] == '.')
+            return w->parts[i]->used[*slot_of(w->parts[i], name + prefix + 1) - 1];
+    }
+    return w->used[item];
+}
+
+size_t weights_unused(const struct weights *w, void (*each)(void *user, const char *name),
+                      void *user)
 {
     size_t n = 0;
     for (size_t i = 0; i < w->n_items; i++) {
-        if (w->used[i]) continue;
+        if (is_used(w, i)) continue;
         n++;
         if (each) each(user, w->items[i].name);
     }
     return n;
 }
 
-/* ---- reading while a network is built -------------------------------------------------------------------------- */
+/* ---- reading while a network is built
+ * -------------------------------------------------------------------------- */
 
 struct text {
     char s[WEIGHTS_MAX_NAME + 64];
@@ -312,14 +377,16 @@ static struct text shape_text(const int64_t *dim, int rank)
     size_t n = 1;
     for (int i = 0; i < rank; i++) {
         const char *comma = i ? ", " : "";
-        n += (size_t)(dim[i] < 0 ? snprintf(t.s + n, sizeof t.s - n, "%sany", comma)
-                                 : snprintf(t.s + n, sizeof t.s - n, "%s%lld", comma, (long long)dim[i]));
+        n += (size_t)(dim[i] < 0
+                          ? snprintf(t.s + n, sizeof t.s - n, "%sany", comma)
+                          : snprintf(t.s + n, sizeof t.s - n, "%s%lld", comma, (long long)dim[i]));
     }
     snprintf(t.s + n, sizeof t.s - n, "]");
     return t;
 }
 
-/* Whether w can be read as shape; ones at the end are added or left out as asked (1x1 convolution or linear). */
+/* Whether w can be read as shape; ones at the end are added or left out as asked (1x1 convolution
+ * or linear). */
 static bool fits(struct weight *w, const int64_t shape[4])
 {
     int rank = 0;
@@ -333,7 +400,8 @@ static bool fits(struct weight *w, const int64_t shape[4])
     return true;
 }
 
-static struct weight read_weight(struct weights_reader *r, const int64_t shape[4], const char *name, bool needed)
+static struct weight read_weight(struct weights_reader *r, const int64_t shape[4], const char *name,
+                                 bool needed)
 {
     struct weight none = {0};
     if (r->err && r->err->code != DK_OK) return none;
@@ -342,15 +410,18 @@ static struct weight read_weight(struct weights_reader *r, const int64_t shape[4
         int rank = 0;
         while (rank < TENSOR_MAX_RANK && shape && shape[rank] != 0) rank++;
         if (needed)
-            dk_fail(r->err, DK_ERROR_MODEL, "%s: tensor %s of shape %s is missing; the file is incomplete or of another model",
-                    r->weights->path, name, shape ? shape_text(shape, rank).s : "[any]");
+            dk_fail(
+                r->err, DK_ERROR_MODEL,
+                "%s: tensor %s of shape %s is missing; the file is incomplete or of another model",
+                r->weights->path, name, shape ? shape_text(shape, rank).s : "[any]");
         return none;
     }
     struct weight w = r->weights->items[item - 1];
     if (shape && !fits(&w, shape)) {
         int rank = 0;
         while (rank < TENSOR_MAX_RANK && shape[rank] != 0) rank++;
-        dk_fail(r->err, DK_ERROR_MODEL, "%s: tensor %s has shape %s, expected %s; the parts are of different models",
+        dk_fail(r->err, DK_ERROR_MODEL,
+                "%s: tensor %s has shape %s, expected %s; the parts are of different models",
                 r->weights->path, name, shape_text(w.dim, w.rank).s, shape_text(shape, rank).s);
         return none;
     }
@@ -358,7 +429,8 @@ static struct weight read_weight(struct weights_reader *r, const int64_t shape[4
     return w;
 }
 
-struct weight weights_need(struct weights_reader *r, const int64_t shape[4], const char *format, ...)
+struct weight weights_need(struct weights_reader *r, const int64_t shape[4], const char *format,
+                           ...)
 {
     va_list list;
     va_start(list, format);
@@ -367,7 +439,8 @@ struct weight weights_need(struct weights_reader *r, const int64_t shape[4], con
     return read_weight(r, shape, name.s, true);
 }
 
-struct weight weights_want(struct weights_reader *r, const int64_t shape[4], const char *format, ...)
+struct weight weights_want(struct weights_reader *r, const int64_t shape[4], const char *format,
+                           ...)
 {
     va_list list;
     va_start(list, format);

@@ -8,8 +8,9 @@
  *   shards + index   ─┼─> struct weights: name -> struct weight (mapped, never copied)
  *   gguf, ckpt       ─┘
  *
- * Names are the diffusers ones. Everything about every tensor (dtype, shape, offsets, product, overlap) is checked
- * against the file while opening, so that whoever holds a struct weight may read all of it.
+ * Names are the diffusers ones. Everything about every tensor (dtype, shape, offsets, product,
+ * overlap) is checked against the file while opening, so that whoever holds a struct weight may
+ * read all of it.
  */
 
 #include "base/error.h"
@@ -17,7 +18,8 @@
 
 struct weights;
 
-/* path: one file, or a folder holding one file, shards with an index, or an fp16 variant. NULL on failure. */
+/* path: one file, or a folder holding one file, shards with an index, or an fp16 variant. NULL on
+ * failure. */
 struct weights *weights_open(const char *path, struct dk_error *err);
 void weights_close(struct weights *weights);
 
@@ -30,32 +32,37 @@ const char *weights_path(const struct weights *weights);
 /* What the names say the tensors are. */
 enum weights_kind {
     WEIGHTS_UNKNOWN,
-    WEIGHTS_CHECKPOINT,   /* several networks; names are "unet.conv_in.weight" and so on: see weights_part */
+    WEIGHTS_CHECKPOINT, /* several networks; names are "unet.conv_in.weight" and so on: see
+                           weights_part */
     WEIGHTS_UNET,
     WEIGHTS_VAE,
     WEIGHTS_TEXT_ENCODER,
     WEIGHTS_LORA,
     WEIGHTS_CONTROLNET,
-    WEIGHTS_EMBEDDING,    /* textual inversion */
+    WEIGHTS_EMBEDDING, /* textual inversion */
     N_WEIGHTS_KINDS
 };
 enum weights_kind weights_kind(const struct weights *weights);
 const char *weights_kind_name(enum weights_kind kind); /* "a LoRA" and the like, for messages */
 
 /*
- * One network of a checkpoint as weights of its own, names without the prefix: part is "unet", "vae", "text_encoder" or
- * "text_encoder_2". NULL when there is none. A file that is that network alone is its own part, so -m checkpoint and
+ * One network of a checkpoint as weights of its own, names without the prefix: part is "unet",
+ * "vae", "text_encoder" or "text_encoder_2". NULL when there is none. A file that is that network
+ * alone is its own part, so -m checkpoint and
  * --vae file need no distinction. The answer belongs to weights and lives as long.
  */
 struct weights *weights_part(struct weights *weights, const char *part);
 
-/* Text the file carries beside the tensors ("modelspec.title"), in file order. NULL where there is none. */
+/* Text the file carries beside the tensors ("modelspec.title"), in file order. NULL where there is
+ * none. */
 size_t weights_metadata_count(const struct weights *weights);
 const struct dk_text *weights_metadata_at(const struct weights *weights, size_t index);
 const char *weights_metadata(const struct weights *weights, const char *key);
 
-/* Calls each for every tensor that is known not to be needed (EMA copies, training buffers); returns how many. */
-size_t weights_ignored(const struct weights *weights, void (*each)(void *user, const char *name), void *user);
+/* Calls each for every tensor that is known not to be needed (EMA copies, training buffers);
+ * returns how many. */
+size_t weights_ignored(const struct weights *weights, void (*each)(void *user, const char *name),
+                       void *user);
 
 /* Facts of a dtype: its name, how many values a block holds (1 for plain types) and its bytes. */
 const char *weights_dtype_name(enum dtype dtype);
@@ -66,9 +73,10 @@ size_t weights_value_count(const struct weight *weight);
 size_t weights_byte_count(const struct weight *weight);
 
 /*
- * Finding tensors while a network is built. Names are printf-formatted after prefix. The first failure stays in err,
- * later calls return empty weights, so a loader reads as a list of what it needs and is checked once at the end.
- * Every tensor handed out is remembered: weights_unused() tells what a file has beyond that.
+ * Finding tensors while a network is built. Names are printf-formatted after prefix. The first
+ * failure stays in err, later calls return empty weights, so a loader reads as a list of what it
+ * needs and is checked once at the end. Every tensor handed out is remembered: weights_unused()
+ * tells what a file has beyond that.
  */
 struct weights_reader {
     struct weights *weights;
@@ -76,17 +84,21 @@ struct weights_reader {
     struct dk_error *err;
 };
 /*
- * Shape as up to 4 dims, -1 matches any size, ends at the first 0. A wrong or missing one is an error naming it. Ones at
- * the end do not count: a 1x1 convolution is found as a linear layer and the other way round, in the shape asked for.
+ * Shape as up to 4 dims, -1 matches any size, ends at the first 0. A wrong or missing one is an
+ * error naming it. Ones at the end do not count: a 1x1 convolution is found as a linear layer and
+ * the other way round, in the shape asked for.
  */
-struct weight weights_need(struct weights_reader *r, const int64_t shape[4], const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* As weights_need, but an absent tensor gives an empty weight and is no error (a wrong shape still is). */
-struct weight weights_want(struct weights_reader *r, const int64_t shape[4], const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-bool weights_has(const struct weights_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+struct weight weights_need(struct weights_reader *r, const int64_t shape[4], const char *format,
+                           ...) __attribute__((format(printf, 3, 4)));
+/* As weights_need, but an absent tensor gives an empty weight and is no error (a wrong shape still
+ * is). */
+struct weight weights_want(struct weights_reader *r, const int64_t shape[4], const char *format,
+                           ...) __attribute__((format(printf, 3, 4)));
+bool weights_has(const struct weights_reader *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Calls each for every tensor nobody has asked for. */
-size_t weights_unused(const struct weights *weights, void (*each)(void *user, const char *name), void *user);
+size_t weights_unused(const struct weights *weights, void (*each)(void *user, const char *name),
+                      void *user);
 
 #endif
