@@ -22,7 +22,7 @@ struct sampler_state;
 struct sampler_options {
     const struct scheduler_config *config;
     const char *scheduler; /* NULL: the config's _class_name; name, alias or ./plugin.so */
-    int n_steps;
+    int n_steps;           /* 0: as many as the list of sigmas or timesteps has */
     double eta;            /* NAN: the scheduler's default */
     const char *spacing;   /* NULL: the config's */
     const char *sigmas;    /* NULL: the config's; a name or a list */
@@ -44,6 +44,10 @@ int sampler_calls(const struct sampler *sampler);        /* passes of the U-Net 
 double sampler_timestep(const struct sampler *sampler, int call);
 double sampler_sigma(const struct sampler *sampler, int call); /* sqrt((1 - a) / a) at the call */
 double sampler_init_sigma(const struct sampler *sampler);
+int sampler_steps(const struct sampler *sampler);       /* n_steps, or the length of the list */
+double sampler_guidance(const struct sampler *sampler); /* the scale its models are made for; 0: it does not say */
+/* One sentence about a plan that will work badly, or NULL. Lives as long as the sampler. */
+const char *sampler_warning(const struct sampler *sampler);
 
 void sampler_scale_input(const struct sampler *sampler, int call, const float *x, float *in, size_t n);
 
@@ -53,6 +57,9 @@ void sampler_state_free(struct sampler_state *state);
 /* x [n] goes one call further; out [n] is the U-Net's answer (eps, v or x0 as the config says), after guidance. */
 bool sampler_step(const struct sampler *sampler, struct sampler_state *state, int call, const float *out, float *x,
                   size_t n, const struct noise_source *noise, struct dk_error *err);
+
+/* x at a call made from a clean latent: alpha x0 + sigma noise (pictures to start from). */
+void sampler_add_noise(const struct sampler *sampler, int call, const float *x0, const float *noise, float *x, size_t n);
 
 /* The clean latent that the U-Net's answer implies, for previews. x and out as given to sampler_step. */
 void sampler_predict_x0(const struct sampler *sampler, int call, const float *out, const float *x, float *x0, size_t n);

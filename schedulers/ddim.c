@@ -1,0 +1,42 @@
+/* ddim.c - DDIM: Song, Meng, Ermon 2020, "Denoising diffusion implicit models", arXiv:2010.02502. */
+/* SPDX-License-Identifier: MIT */
+
+/*
+ * Eq. 12, from alpha_bar a to the next planned a':
+ *
+ *     x' = sqrt(a') x0 + sqrt(1 - a' - s^2) eps + s noise
+ *     s  = eta sqrt((1 - a') / (1 - a)) sqrt(1 - a / a')                                        (16)
+ *
+ * eta 0 is deterministic and of order 1, eta 1 is DDPM's noise. The last step goes to the end of the path, not a
+ * fixed stride back as diffusers does: with a step count that does not divide the training steps, the stride misses.
+ * When to use it: the plain choice; 20 to 50 steps, or the few a distilled model was made for (with trailing spacing).
+ */
+#include "common.h"
+
+static void step(struct dk_step *s)
+{
+    struct dk_point here = dk_here(s), next = dk_next(s);
+    double a = here.alpha * here.alpha, a_next = next.alpha * next.alpha;
+    double variance = (1 - a_next) / (1 - a) * (1 - a / a_next);
+    double noise_share = s->plan->eta * sqrt(fmax(variance, 0));
+
+    dk_mix(s->x, next.alpha, s->x0, sqrt(fmax(1 - a_next - noise_share * noise_share, 0)), s->eps, s->n);
+    if (s->plan->eta > 0) dk_add(s->x, noise_share, dk_noise(s), s->n);
+}
+
+const struct dk_scheduler dk_scheduler_ddim = {
+    DK_SCHEDULER_HEAD,
+    .name = "ddim",
+    .title = "DDIM",
+    .aliases = "DDIMScheduler, ddim_trailing, ddim_uniform",
+    .summary = "the plain choice: deterministic, forgiving; eta 1 makes it DDPM",
+    .paper = "Song et al. 2020, arXiv:2010.02502",
+    .order = 1,
+    .passes_per_step = 1,
+    .flags = DK_ALPHA_END | DK_CLIPS | DK_RAW_EPS | DK_ZERO_ALPHA | DK_STOCHASTIC | DK_ETA | DK_INTEGER_T,
+    .steps_low = 20,
+    .steps_high = 50,
+    .spacing = DK_LEADING,
+    .step = step,
+};
+DK_SCHEDULER_PLUGIN(dk_scheduler_ddim)

@@ -1,0 +1,555 @@
+/* sigmas.c - makes the nodes of a plan. */
+/* SPDX-License-Identifier: MIT */
+#include "pipeline/sigmas.h"
+
+#include "pipeline/registry.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What one call of sigmas_make() carries about. */
+struct making {
+    const struct sigmas_request *request;
+    const struct scheduler_config *config;
+    const struct dk_scheduler *scheduler;
+    struct dk_noise_model *model;
+    struct sigmas *out;
+    struct dk_error *err;
+    int n;
+    double *t, *sigma; /* [n] */
+    enum dk_spacing spacing;
+    bool literal; /* the config's own words, unchanged by options */
+};
+
+static bool has(const struct making *m, uint32_t flag)
+{
+    return (m->scheduler->flags & flag) != 0;
+}
+
+/* ---- spacings: Lin et al. 2023, arXiv:2305.08891, table 2 -------------------------------------------------------- */
+
+static double linspace(double first, double last, int n, int i)
+{
+    return n < 2 ? first : first + (last - first) / (n - 1) * i;
+}
+
+/* n of n_spaced timesteps from the top; rint() rounds half to even, as numpy does. */
+static void space_timesteps(struct making *m)
+{
+    int n_train = m->model->n_train, n = m->n;
+    /* The DPM-Solver family spaces one more and drops it, unless there are not that many. */
+    int n_spaced = has(m, DK_DROPS_LAST) && n < n_train ? n + 1 : n;
+    int stride = n_train / n_spaced, offset = m->config->steps_offset;
+    if (m->spacing == DK_LEADING && (n_spaced - 1) * stride + offset > n_train - 1) {
+        offset = n_train - 1 - (n_spaced - 1) * stride; /* 1000 steps with offset 1 would ask for timestep 1000 */
+        m->literal = false;
+    }
+    for (int i = 0; i < n; i++) {
+        int from_end = n_spaced - 1 - i;
+        if (m->spacing == DK_LEADING) m->t[i] = from_end * stride + offset;
+        else if (m->spacing == DK_TRAILING) m->t[i] = rint(n_train - i * ((double)n_train / n)) - 1;
+        else m->t[i] = linspace(0, n_train - 1, n_spaced, from_end);
+        if (has(m, DK_INTEGER_T)) m->t[i] = rint(m->t[i]);
+    }
+}
+
+/* ---- sigma at a timestep ----------------------------------------------------------------------------------------- */
+
+/* Between trained timesteps linear in sigma (diffusers) or in ln sigma (k-diffusion). */
+static double sigma_of_t(const struct dk_noise_model *model, double t, bool in_log)
+{
+    int low = (int)floor(t), high = (int)ceil(t);
+    double a = dk_table_sigma(model, low), b = dk_table_sigma(model, high), share = t - low;
+    if (low == high) return a;
+    return in_log ? exp(log(a) + (log(b) - log(a)) * share) : a + (b - a) * share;
+}
+
+/* ---- schedules by formula: sigma[n] between two ends ------------------------------------------------------------- */
+
+/* Karras et al. 2022, arXiv:2206.00364, eq. 5. */
+static void karras(const struct making *m, double max, double min)
+{
+    double rho = m->config->rho;
+    for (int i = 0; i < m->n; i++)
+        m->sigma[i] = pow(linspace(pow(max, 1 / rho), pow(min, 1 / rho), m->n, i), rho);
+}
+
+/* Even in ln sigma; the even steps in lambda of Lu et al. 2022 ("use_lu_lambdas") are the same. */
+static void exponential(const struct making *m, double max, double min)
+{
+    for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(log(max), log(min), m->n, i));
+}
+
+/* The regularised incomplete beta function I_x(a, b) by Lentz's continued fraction (DLMF 8.17.22). */
+static double incomplete_beta(double x, double a, double b)
+{
+    if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
+    if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(1 - x, b, a);
+    double front = pow(x, a) * pow(1 - x, b) * tgamma(a + b) / (tgamma(a) * tgamma(b)) / a;
+    double c = 1, d = 1 / (1 - (a + b) * x / (a + 1)), value = d;
+    for (int k = 1; k < 200; k++) {
+        double even = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k));
+        d = 1 / (1 + even * d);
+        c = 1 + even / c;
+        value *= c * d;
+        double odd = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1));
+        d = 1 / (1 + odd * d);
+        c = 1 + odd / c;
+        value *= c * d;
+        if (fabs(c * d - 1) < 1e-15) break;
+    }
+    return front * value;
+}
+
+static double beta_quantile(double p, double a, double b)
+{
+    double low = 0, high = 1;
+    for (int i = 0; i < 80; i++) {
+        double middle = (low + high) / 2;
+        if (incomplete_beta(middle, a, b) < p) low = middle;
+        else high = middle;
+    }
+    return (low + high) / 2;
+}
+
+/* Lee et al. 2024, "Beta sampling is all you need", arXiv:2407.12173; alpha = beta = 0.6. */
+static void beta(const struct making *m, double max, double min)
+{
+    for (int i = 0; i < m->n; i++)
+        m->sigma[i] = min + (max - min) * beta_quantile(linspace(1, 0, m->n, i), 0.6, 0.6);
+}
+
+/* Sabour et al. 2024, arXiv:2404.14507, appendix: optimal for a Gaussian in the sense of Kullback and Leibler. */
+static void kl_optimal(const struct making *m, double max, double min)
+{
+    for (int i = 0; i < m->n; i++) m->sigma[i] = tan(linspace(atan(max), atan(min), m->n, i));
+}
+
+/* ---- schedules by timestep --------------------------------------------------------------------------------------- */
+
+/* k-diffusion's default ("normal" in ComfyUI): even timesteps, both ends included. */
+static void discrete(const struct making *m)
+{
+    for (int i = 0; i < m->n; i++) m->t[i] = linspace(m->model->n_train - 1, 0, m->n, i);
+}
+
+/* Even timesteps, the last left out (Stability's sgm). */
+static void sgm_uniform(const struct making *m)
+{
+    for (int i = 0; i < m->n; i++) m->t[i] = linspace(m->model->n_train - 1, 0, m->n + 1, i);
+}
+
+/* ComfyUI's: every n_train / n-th of the table from the top, cut to whole timesteps. */
+static void simple(const struct making *m)
+{
+    for (int i = 0; i < m->n; i++) m->t[i] = m->model->n_train - 1 - (int)(i * ((double)m->model->n_train / m->n));
+}
+
+/* ---- schedules by table ------------------------------------------------------------------------------------------ */
+
+/* Sabour et al. 2024, "Align your steps", arXiv:2404.14507: ten steps; the eleventh value is the end of the range. */
+static const double AYS_SD1[] = {14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029};
+static const double AYS_SDXL[] = {14.615, 6.315, 3.771, 2.181, 1.342, 0.862, 0.555, 0.380, 0.234, 0.113, 0.029};
+
+/* n + 1 values linear in ln sigma through the table; the last is replaced by the end of the path. */
+static void through_table(const struct making *m, const double *table, int n_table)
+{
+    for (int i = 0; i < m->n; i++) {
+        double place = linspace(0, n_table - 1, m->n + 1, i);
+        int low = (int)place < n_table - 2 ? (int)place : n_table - 2;
+        double a = log(table[low]), b = log(table[low + 1]);
+        m->sigma[i] = exp(a + (b - a) * (place - low));
+    }
+}
+
+static void gits(const struct making *m) { through_table(m, AYS_SD1, 11); } /* TODO */
+
+static void ays_sd1(const struct making *m) { through_table(m, AYS_SD1, 11); }
+static void ays_sdxl(const struct making *m) { through_table(m, AYS_SDXL, 11); }
+
+/* ---- the names --------------------------------------------------------------------------------------------------- */
+
+static const struct schedule {
+    const char *name;
+    void (*formula)(const struct making *m, double max, double min); /* sets sigma[] */
+    void (*timesteps)(const struct making *m);                       /* or t[] */
+    void (*table)(const struct making *m);                           /* or sigma[], for Stable Diffusion's noise */
+} SCHEDULES[] = {
+    {"karras", karras, NULL, NULL},
+    {"exponential", exponential, NULL, NULL},
+    {"beta", beta, NULL, NULL},
+    {"kl-optimal", kl_optimal, NULL, NULL},
+    {"discrete", NULL, discrete, NULL},
+    {"sgm-uniform", NULL, sgm_uniform, NULL},
+    {"simple", NULL, simple, NULL},
+    {"ays", NULL, NULL, ays_sd1},
+    {"ays-sdxl", NULL, NULL, ays_sdxl},
+    {"gits", NULL, NULL, gits},
+};
+/* Other spellings: A1111's, ComfyUI's and stable-diffusion.cpp's. */
+static const char *const SCHEDULE_ALIASES[][2] = {
+    {"normal", "discrete"},       {"uniform", "discrete"}, {"alignyoursteps", "ays"}, {"ayssd1", "ays"},
+    {"alignyourstepssdxl", "ays-sdxl"}, {"sgm", "sgm-uniform"}, {"loglinear", "exponential"},
+};
+
+static const struct schedule *find_schedule(struct making *m, const char *name)
+{
+    char wanted[64], known[64], list[300] = "";
+    registry_fold(name, wanted, sizeof wanted);
+    for (size_t i = 0; i < sizeof SCHEDULE_ALIASES / sizeof *SCHEDULE_ALIASES; i++)
+        if (strcmp(SCHEDULE_ALIASES[i][0], wanted) == 0)
+            registry_fold(SCHEDULE_ALIASES[i][1], wanted, sizeof wanted);
+    for (size_t i = 0; i < sizeof SCHEDULES / sizeof *SCHEDULES; i++) {
+        registry_fold(SCHEDULES[i].name, known, sizeof known);
+        if (strcmp(known, wanted) == 0) return &SCHEDULES[i];
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", SCHEDULES[i].name);
+    }
+    dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas \"%.40s\": no such schedule: give a list of numbers or one of %s", name,
+            list);
+    return NULL;
+}
+
+/* ---- the ways to nodes ------------------------------------------------------------------------------------------- */
+
+static double range_max(const struct making *m)
+{
+    if (m->config->sigma_max > 0) return m->config->sigma_max;
+    return dk_table_sigma(m->model, m->model->n_train - 1);
+}
+static double range_min(const struct making *m)
+{
+    return m->config->sigma_min > 0 ? m->config->sigma_min : dk_table_sigma(m->model, 0);
+}
+
+static void timesteps_from_sigmas(struct making *m)
+{
+    for (int i = 0; i < m->n; i++) m->t[i] = dk_t_of_sigma(m->model, m->sigma[i]);
+}
+
+static void sigmas_from_timesteps(struct making *m, bool in_log)
+{
+    for (int i = 0; i < m->n; i++) m->sigma[i] = sigma_of_t(m->model, m->t[i], in_log);
+}
+
+static bool by_name(struct making *m)
+{
+    const struct schedule *schedule = find_schedule(m, m->request->sigmas);
+    if (schedule == NULL) return false;
+    if (!schedule->formula && m->model->edm)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas \"%s\": this model (EDM) has no training timesteps: choose "
+                                                  "karras, exponential, beta or kl-optimal", schedule->name);
+    if (schedule->table && fabs(range_max(m) / 14.6146 - 1) > 0.1)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "sigmas \"%s\": the table is for Stable Diffusion's noise, which begins at sigma 14.6; this "
+                       "model's begins at %.4g: choose karras or another formula", schedule->name, range_max(m));
+    if (schedule->timesteps) {
+        schedule->timesteps(m);
+        sigmas_from_timesteps(m, true);
+        return true;
+    }
+    if (schedule->table) schedule->table(m);
+    else schedule->formula(m, range_max(m), range_min(m));
+    timesteps_from_sigmas(m);
+    return true;
+}
+
+static bool by_sigma_list(struct making *m)
+{
+    double max = range_max(m);
+    for (int i = 0; i < m->n; i++) {
+        if (!(m->sigma[i] > 0) || m->sigma[i] > max * 1.001)
+            return dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas: %g is out of this model's range: give numbers above 0, "
+                                                      "at most %.6g (a last 0 may be left out)", m->sigma[i], max);
+        m->sigma[i] = fmin(m->sigma[i], max);
+    }
+    timesteps_from_sigmas(m);
+    return true;
+}
+
+static bool by_timestep_list(struct making *m)
+{
+    for (int i = 0; i < m->n; i++)
+        if (!(m->t[i] >= 0 && m->t[i] <= m->model->n_train - 1))
+            return dk_fail(m->err, DK_ERROR_ARGUMENT, "timesteps: %g is out of range: give numbers from %d down to 0",
+                           m->t[i], m->model->n_train - 1);
+    sigmas_from_timesteps(m, true);
+    return true;
+}
+
+/* The scheduler's own grid. */
+static bool by_scheduler(struct making *m)
+{
+    struct dk_plan plan = {.model = m->model, .options = &m->config->solver, .n_steps = m->n};
+    if (!m->scheduler->timesteps(&plan, m->t))
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: %s", m->scheduler->name, plan.reason);
+    for (int i = 0; i < m->n; i++)
+        if (!(m->t[i] >= 0 && m->t[i] <= m->model->n_train - 1))
+            return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: its own grid asks for timestep %g, this model has "
+                                                      "0 to %d: choose another scheduler", m->scheduler->name, m->t[i],
+                           m->model->n_train - 1);
+    sigmas_from_timesteps(m, false);
+    return true;
+}
+
+static bool falls(const double *values, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (!(values[i] < values[i - 1])) return false;
+    return true;
+}
+
+/* A sigma schedule as the config's class computes it. */
+static void by_config_schedule(struct making *m)
+{
+    double max = range_max(m), min = range_min(m);
+    if (!m->model->edm) {
+        space_timesteps(m);
+        if (!has(m, DK_FULL_RANGE)) {
+            sigmas_from_timesteps(m, false);
+            if (m->config->sigma_max <= 0) max = m->sigma[0];
+            if (m->config->sigma_min <= 0) min = m->sigma[m->n - 1];
+        }
+    }
+    switch (m->config->sigma_schedule) {
+    case SIGMAS_KARRAS: karras(m, max, min); break;
+    case SIGMAS_BETA: beta(m, max, min); break;
+    default: exponential(m, max, min); break;
+    }
+    timesteps_from_sigmas(m);
+    bool rounds = has(m, DK_INTEGER_T) && !m->model->edm;
+    for (int i = 0; rounds && i < m->n; i++) m->t[i] = rint(m->t[i]);
+    if (rounds && !falls(m->t, m->n)) timesteps_from_sigmas(m); /* rounding made two alike: keep the fractions */
+}
+
+static void by_spacing(struct making *m)
+{
+    space_timesteps(m);
+    sigmas_from_timesteps(m, false);
+    if (!m->config->interpolate_log || !has(m, DK_EXPLODING)) return;
+    /* diffusers' "log_linear" keeps the timesteps and spreads n + 1 sigmas evenly in ln sigma, ends included. */
+    double max = log(range_max(m)), min = log(range_min(m));
+    for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(max, min, m->n + 1, i));
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* The sigma of the last node: what the config says, unless options moved the grid below it. */
+static double end_sigma(struct making *m)
+{
+    const struct scheduler_config *c = m->config;
+    double end = 0;
+    if (has(m, DK_ALPHA_END)) {
+        bool to_one = c->set_alpha_to_one == SCHEDULER_UNSET ? !has(m, DK_FIRST_ALPHA) : c->set_alpha_to_one != 0;
+        if (!to_one) end = dk_table_sigma(m->model, 0);
+    } else if (has(m, DK_SIGMA_END) && c->final_sigma == FINAL_SIGMA_MIN) {
+        end = range_min(m);
+    } else if (c->interpolate_log && has(m, DK_EXPLODING) && m->literal) {
+        end = range_min(m);
+    }
+    double last = m->sigma[m->n - 1];
+    if (last > end) return end;
+    if (!m->literal) return 0;
+    snprintf(m->out->warning, sizeof m->out->warning,
+             "the last of %d steps changes nothing: the model's scheduler config ends where the last timestep is",
+             m->n);
+    return last;
+}
+
+static void make_nodes(struct making *m)
+{
+    struct dk_point *node = m->out->node;
+    for (int i = 0; i < m->n; i++) {
+        node[i] = dk_point_at(m->out->exploding, m->t[i], m->sigma[i]);
+        if (m->config->continuous_t && m->config->prediction == DK_PREDICTS_V && has(m, DK_EXPLODING))
+            node[i].t = log(m->sigma[i]) / 4;
+    }
+    node[m->n] = dk_point_at(m->out->exploding, -1, end_sigma(m));
+}
+
+/* Pure noise is x at the start, or x0 + sigma noise with x0 standing for a unit variance (spacing "leading", EDM). */
+static double init_sigma(const struct making *m)
+{
+    double sigma = m->sigma[0];
+    if (!m->out->exploding) return 1;
+    if (m->model->edm || (m->spacing == DK_LEADING && !m->request->sigmas)) return sqrt(sigma * sigma + 1);
+    return sigma;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+
+static bool spacing_of(const char *name, enum dk_spacing *spacing, struct dk_error *err)
+{
+    static const char *const NAMES[] = {"leading", "linspace", "trailing"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, NAMES[i]) != 0) continue;
+        *spacing = (enum dk_spacing)i;
+        return true;
+    }
+    return dk_fail(err, DK_ERROR_ARGUMENT, "spacing \"%.40s\": unknown: give leading, linspace or trailing", name);
+}
+
+static bool is_list(const char *text)
+{
+    return text && strspn(text, " 0123456789.,+-eE") == strlen(text) && *text;
+}
+
+/* Counts or reads a comma-separated list; -1 when it is not one. values may be NULL. */
+static int read_list(const char *text, double *values, int limit)
+{
+    int n = 0;
+    for (;; text++) {
+        char *end;
+        double value = strtod(text, &end);
+        if (end == text || !isfinite(value) || n == limit) return -1;
+        if (values) values[n] = value;
+        n++;
+        text = end + strspn(end, " ");
+        if (*text == '\0') return n;
+        if (*text != ',') return -1;
+    }
+}
+
+/* The number of steps: asked for, or the list's length (a last sigma of 0 is the end, not a step). */
+static bool count_steps(struct making *m)
+{
+    const struct sigmas_request *r = m->request;
+    const char *list = r->timesteps ? r->timesteps : is_list(r->sigmas) ? r->sigmas : NULL;
+    int most = m->model->n_train;
+    m->n = r->n_steps;
+    if (list) {
+        const char *name = r->timesteps ? "timesteps" : "sigmas";
+        double *values = malloc(sizeof *values * (size_t)(most + 1));
+        if (values == NULL) return dk_fail(m->err, DK_ERROR_MEMORY, "%s: out of memory", name);
+        int n = read_list(list, values, most + 1);
+        if (n > 1 && !r->timesteps && values[n - 1] == 0) n--;
+        free(values);
+        if (n < 1)
+            return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s \"%.40s\": not a list: give up to %d numbers with commas "
+                                                      "between, falling", name, list, most);
+        if (m->n != 0 && m->n != n)
+            return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s: the list has %d, but %d steps are asked for: leave one of "
+                                                      "the two out", name, n, m->n);
+        m->n = n;
+    }
+    if (m->n < 1 || m->n > most)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "steps: %d asked for, the model was trained with %d: give 1 to %d", m->n,
+                       most, most);
+    return true;
+}
+
+static bool check_request(struct making *m)
+{
+    const struct sigmas_request *r = m->request;
+    const struct dk_scheduler *s = m->scheduler;
+    bool own = s->timesteps != NULL;
+    if (r->spacing && !spacing_of(r->spacing, &m->spacing, m->err)) return false;
+    const char *asked = r->spacing ? "spacing" : r->sigmas ? "sigmas" : NULL;
+    if (own && asked)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s: scheduler %s has its own timesteps, those its models were "
+                                                  "distilled on: leave %s out, or give timesteps", asked, s->name, asked);
+    if (r->timesteps && asked)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "timesteps: given together with %s: leave one of the two out", asked);
+    if (r->spacing && r->sigmas)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "spacing: given together with sigmas: leave one of the two out");
+    if (m->model->edm && (r->spacing || r->timesteps || own))
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: this model (EDM) has no training timesteps to choose "
+                                                  "from: use sigmas", s->name);
+    if (m->model->edm && !has(m, DK_EXPLODING | DK_ANY_FORM))
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: not made for EDM models: choose euler, heun or "
+                                                  "dpmpp-2m", s->name);
+    return true;
+}
+
+/* Zero terminal SNR for those who divide by alpha: diffusers' alpha_bar of 2^-24, sigma 4096. */
+static bool fill_alpha_bar(struct making *m)
+{
+    const struct scheduler_config *c = m->config;
+    double *alpha_bar = m->out->alpha_bar = malloc(sizeof *alpha_bar * (size_t)c->n_train);
+    if (alpha_bar == NULL) return dk_fail(m->err, DK_ERROR_MEMORY, "scheduler: out of memory");
+    scheduler_config_alpha_bar(c, alpha_bar);
+    double *last = &alpha_bar[c->n_train - 1];
+    bool sigma_schedule = m->request->sigmas || c->sigma_schedule != SIGMAS_NONE;
+    if (*last <= 0 && (!has(m, DK_ZERO_ALPHA) || sigma_schedule)) *last = 0x1p-24;
+    *m->model = (struct dk_noise_model){c->n_train, alpha_bar, c->prediction, c->edm, c->sigma_data};
+    for (int i = 0; i < c->n_train; i++)
+        if (!(alpha_bar[i] < (i ? alpha_bar[i - 1] : 1) && alpha_bar[i] >= 0))
+            return dk_fail(m->err, DK_ERROR_FORMAT, "scheduler config: alpha_bar does not fall at timestep %d: its betas "
+                                                    "are unsound", i);
+    if (*last <= 0 && c->prediction == DK_PREDICTS_EPS)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: at zero terminal SNR a model that predicts eps says "
+                                                  "nothing about the picture: such a config needs v_prediction",
+                       m->scheduler->name);
+    return true;
+}
+
+static bool make_grid(struct making *m)
+{
+    const struct sigmas_request *r = m->request;
+    if (r->timesteps) return read_list(r->timesteps, m->t, m->n) == m->n && by_timestep_list(m);
+    if (is_list(r->sigmas)) {
+        int n = read_list(r->sigmas, m->sigma, m->n + 1); /* room for the last 0 */
+        return n >= m->n && by_sigma_list(m);
+    }
+    if (r->sigmas) return by_name(m);
+    if (m->scheduler->timesteps) return by_scheduler(m);
+    if (m->config->sigma_schedule != SIGMAS_NONE && (!r->spacing || m->model->edm)) by_config_schedule(m);
+    else by_spacing(m);
+    return true;
+}
+
+static bool check_grid(struct making *m)
+{
+    if (!falls(m->sigma, m->n) || !falls(m->t, m->n))
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: two of the %d %s are alike or out of order: give "
+                       "numbers that fall, or fewer steps", m->scheduler->name, m->n,
+                       m->request->timesteps ? "timesteps" : "sigmas");
+    double top = m->model->n_train - 1;
+    bool chosen = m->request->timesteps || is_list(m->request->sigmas) || m->scheduler->timesteps;
+    if (!chosen && !m->model->edm && m->t[0] < 0.74 * top)
+        snprintf(m->out->warning, sizeof m->out->warning,
+                 "%d steps by this spacing begin at timestep %.0f of %.0f, where a picture should already be there: "
+                 "use trailing spacing", m->n, m->t[0], top);
+    return true;
+}
+
+bool sigmas_make(struct sigmas *out, const struct sigmas_request *request, struct dk_noise_model *model,
+                 struct dk_error *err)
+{
+    const struct scheduler_config *c = request->config;
+    const struct dk_scheduler *s = request->scheduler;
+    struct making m = {.request = request, .config = c, .scheduler = s, .model = model, .out = out, .err = err};
+    *out = (struct sigmas){0};
+    bool own = s->timesteps != NULL;
+    m.spacing = own || c->spacing == SCHEDULER_UNSET ? s->spacing : (enum dk_spacing)c->spacing;
+    m.literal = !request->spacing && !request->sigmas && !request->timesteps && !own;
+    if (!fill_alpha_bar(&m) || !check_request(&m) || !count_steps(&m)) {
+        sigmas_free(out);
+        return false;
+    }
+    size_t n = (size_t)m.n;
+    out->n_steps = m.n;
+    out->exploding = has(&m, DK_EXPLODING) || (has(&m, DK_ANY_FORM) && (c->edm || request->sigmas));
+    out->node = malloc(sizeof *out->node * (n + 1));
+    double *work = malloc(sizeof *work * 2 * (n + 1));
+    m.t = work;
+    m.sigma = work ? work + n + 1 : NULL;
+    bool ok = out->node && work ? make_grid(&m) && check_grid(&m)
+                                : dk_fail(err, DK_ERROR_MEMORY, "scheduler: out of memory for %d steps", m.n);
+    if (ok) {
+        make_nodes(&m);
+        out->init_sigma = init_sigma(&m);
+    } else {
+        sigmas_free(out);
+    }
+    free(work);
+    return ok;
+}
+
+void sigmas_free(struct sigmas *sigmas)
+{
+    free(sigmas->alpha_bar);
+    free(sigmas->node);
+    *sigmas = (struct sigmas){0};
+}
