@@ -4,6 +4,7 @@
 
 #include "files/json.h"
 #include "files/map.h"
+#include "pipeline/excerpt.h"
 #include "pipeline/pieces.h"
 
 #include <errno.h>
@@ -202,27 +203,6 @@ struct reader {
     struct dk_error *err;
 };
 
-/* A word of a file as it may stand in a message: short, on one line, no control characters. */
-struct shown {
-    char text[64];
-};
-
-static struct shown show(const char *word)
-{
-    struct shown shown;
-    size_t n = 0;
-    for (; word[n] && n < sizeof shown.text - 4; n++) {
-        shown.text[n] = (unsigned char)word[n] < 0x20 || word[n] == 0x7F ? '?' : word[n];
-    }
-    if (word[n]) {
-        while (n > 0 && ((unsigned char)word[n] & 0xC0) == 0x80) n--; /* not within a character */
-        memcpy(shown.text + n, "...", 3);
-        n += 3;
-    }
-    shown.text[n] = '\0';
-    return shown;
-}
-
 /* The id of a word, or -1. The ids were checked by vocab_check. */
 static int32_t vocab_id(const struct reader *r, const char *word)
 {
@@ -240,7 +220,7 @@ static bool vocab_check(const struct reader *r, int64_t *n_vocabulary)
         int64_t id = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
         if (id < 0 || id >= MAX_VOCABULARY) {
             return dk_fail(r->err, DK_ERROR_FORMAT, "%s/vocab.json: \"%s\" has no id between 0 and %lld", r->folder,
-                           show(key).text, (long long)MAX_VOCABULARY - 1);
+                           excerpt(key, strlen(key)).text, (long long)MAX_VOCABULARY - 1);
         }
         if (strlen(key) >= MAX_WORD_BYTES) {
             return dk_fail(r->err, DK_ERROR_FORMAT, "%s/vocab.json: the word of id %lld has %zu bytes, more than %d",
@@ -257,7 +237,7 @@ static bool vocab_check(const struct reader *r, int64_t *n_vocabulary)
         int64_t id = (int64_t)json_integer_value(value);
         if (ok && seen[id]) {
             ok = dk_fail(r->err, DK_ERROR_FORMAT, "%s/vocab.json: \"%s\" has id %lld, which another word has already",
-                         r->folder, show(key).text, (long long)id);
+                         r->folder, excerpt(key, strlen(key)).text, (long long)id);
         }
         seen[id] = 1;
     }
@@ -307,11 +287,11 @@ static bool merge_read(struct tokenizer *t, const struct reader *r, const char *
     if (left < 0 || right < 0 || id < 0) {
         const char *missing = left < 0 ? word[0] : right < 0 ? word[1] : joined;
         return dk_fail(r->err, DK_ERROR_FORMAT, "%s/merges.txt:%zu: \"%s\" is not in vocab.json", r->folder, n_line,
-                       show(missing).text);
+                       excerpt(missing, strlen(missing)).text);
     }
     if (!merge_add(t, left, right, (int32_t)rank, id)) {
         return dk_fail(r->err, DK_ERROR_FORMAT, "%s/merges.txt:%zu: \"%s %s\" is there twice", r->folder, n_line,
-                       show(word[0]).text, show(word[1]).text);
+                       excerpt(word[0], strlen(word[0])).text, excerpt(word[1], strlen(word[1])).text);
     }
     return true;
 }
@@ -353,7 +333,7 @@ static bool special_read(const json_t *file, const char *name, const char *key, 
     }
     if (vocab_id(r, *text) < 0) {
         return dk_fail(r->err, DK_ERROR_FORMAT, "%s/%s: %s \"%s\" is not in vocab.json", r->folder, name, key,
-                       show(*text).text);
+                       excerpt(*text, strlen(*text)).text);
     }
     return true;
 }
