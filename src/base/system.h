@@ -1,0 +1,13 @@
+/* system.h - what the operating system tells: the time and the processors. */
+/* SPDX-License-Identifier: MIT */
+#ifndef BASE_SYSTEM_H
+#define BASE_SYSTEM_H
+
+/* Seconds of a clock that never goes back. */
+double system_seconds(void);
+
+/* Physical cores this process may run on: hyperthreads share one multiplier and only slow each
+ * other. At least 1. */
+int system_cores(void);
+
+#endif
