@@ -152,6 +152,9 @@ struct dk_settings {
     int clip_skip;         /* text encoder layers to leave out at the end, as diffusers counts: 0 none */
     const char *rng;       /* NULL or "cpu": torch's CPU generator; "nv": Philox as on CUDA */
     uint64_t seed;
+    const float *noise;    /* NULL, or unit noise [c, h, w] to start from in place of the generator's first draw */
+    /* SDXL's size conditioning; 0: the picture's own size and no crop */
+    int original_width_px, original_height_px, crop_left_px, crop_top_px;
 };
 void dk_settings_default(struct dk_settings *settings);
 
@@ -171,6 +174,8 @@ struct dk_progress {
 struct dk_hooks {
     void (*progress)(void *user, const struct dk_progress *progress); /* may be NULL */
     bool preview;                                                      /* ask for preview pictures */
+    /* A finished latent [h, w, c] before it is decoded, as the VAE's scaling factor leaves it; may be NULL. */
+    void (*latent)(void *user, size_t job, const float *latent, int h, int w, int c);
     void *user;
     const volatile int *cancel; /* the run ends within one layer once this is not 0; may be NULL */
 };
@@ -182,7 +187,8 @@ struct dk_stats {
 
 /*
  * Renders n_jobs pictures. Jobs that agree in size and schedule may run together. Every picture is the same as if it
- * were made alone. hooks and stats may be NULL. On failure no image is left allocated.
+ * were made alone. hooks and stats may be NULL; images NULL leaves the decoding out (hooks->latent gets the latents).
+ * On failure no image is left allocated.
  */
 bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_jobs, struct dk_image *images,
                const struct dk_hooks *hooks, struct dk_stats *stats, struct dk_error *err);

@@ -1,0 +1,506 @@
+/* model.c - opening a model: parts are found, configured, built, and fitted to each other. */
+/* SPDX-License-Identifier: MIT */
+#include "pipeline/model.h"
+
+#include "base/system.h"
+#include "files/json.h"
+#include "kernels/kernels.h"
+#include "ops/cache.h"
+#include "pipeline/config.h"
+#include "pipeline/find.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_BYTES                                                                                \
+    ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
+#define MAX_THREADS 1024
+#define CLIP_TABLE  "clip/merges.bin"
+
+/* One network on its way from disk: its tensors, and its config.json if there is one. */
+struct source {
+    struct weights *weights;
+    char *config; /* NULL: to be guessed from the tensors */
+    char *folder; /* the model's folder of this part, for messages */
+};
+
+static void source_free(struct source *s)
+{
+    free(s->config);
+    free(s->folder);
+}
+
+static void warn(const struct dk_model *model, const char *sentence)
+{
+    if (model->warn) model->warn(model->warn_user, sentence);
+}
+
+const char *model_own_string(struct dk_model *model, const char *text, struct dk_error *err)
+{
+    for (size_t i = 0; i < model->n_strings; i++)
+        if (strcmp(model->strings[i], text) == 0) return model->strings[i];
+    char *copy = strdup(text);
+    char **more = copy ? realloc(model->strings, (model->n_strings + 1) * sizeof *more) : NULL;
+    if (!more) {
+        free(copy);
+        dk_fail(err, DK_ERROR_MEMORY, "out of memory");
+        return NULL;
+    }
+    model->strings = more;
+    return model->strings[model->n_strings++] = copy;
+}
+
+static bool remember_part(struct dk_model *model, const char *name, struct weights *weights)
+{
+    if (model->n_parts == DK_MAX_PARTS) return false;
+    model->part_names[model->n_parts] = name;
+    model->parts[model->n_parts++] = weights;
+    return true;
+}
+
+/* The config.json beside a file or in a folder of weights, or NULL. */
+static char *config_beside(const char *path)
+{
+    char *config = path_is_folder(path) ? path_join(path, "config.json") : NULL;
+    if (config && path_is_file(config)) return config;
+    free(config);
+    return NULL;
+}
+
+/*
+ * Finds one part: what the caller gave in its place, else the folder's, else the checkpoint's. An
+ * absent optional part leaves weights NULL and is no error.
+ */
+static bool find_part(struct dk_model *model, const char *name, const char *replacement,
+                      bool optional, struct source *source, struct dk_error *err)
+{
+    source->folder = path_join(model->path, name);
+    if (!source->folder) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
+    bool in_folder = !model->checkpoint && path_is_folder(source->folder);
+    if (in_folder) source->config = config_beside(source->folder);
+    if (replacement || in_folder) {
+        const char *path = replacement ? replacement : source->folder;
+        struct weights *all = weights_open(path, err);
+        if (!all) return false;
+        remember_part(model, name, all);
+        source->weights = weights_part(all, name);
+        char *beside = replacement ? config_beside(replacement) : NULL;
+        if (beside) {
+            free(source->config);
+            source->config = beside;
+        }
+        if (!source->weights)
+            return dk_fail(err, DK_ERROR_MODEL, "%s: holds no %s; give a file that does", path,
+                           name);
+    } else if (model->checkpoint) {
+        source->weights = weights_part(model->checkpoint, name);
+        if (source->weights) remember_part(model, name, source->weights);
+    }
+    if (source->weights || optional) return true;
+    const char *option = strcmp(name, "unet") == 0  ? "--unet"
+                         : strcmp(name, "vae") == 0 ? "--vae"
+                                                    : "--text-encoder";
+    return dk_fail(err, DK_ERROR_MODEL, "%s: the model has no %s; add it, or give one with %s",
+                   model->path, name, option);
+}
+
+/* Both text encoders' configs are needed before the U-Net's: a single file's U-Net is guessed from
+ * the pooled width. */
+static bool open_text_encoder(struct dk_model *model, const char *name, const char *tokenizer_name,
+                              const struct dk_model_options *options, bool optional, bool only,
+                              struct dk_error *err)
+{
+    struct source source = {0};
+    struct config_clip config = {0};
+    struct text_encoder *e = &model->text.items[model->text.n_items];
+    bool first = model->text.n_items == 0;
+    bool good =
+        find_part(model, name, first ? options->text_encoder : NULL, optional, &source, err);
+    if (good && source.weights) {
+        good = source.config ? config_read_clip(source.config, &config, err)
+                             : config_guess_clip(source.weights, false, &config, err);
+        if (good && !source.config && only &&
+            config.net.act == ACT_GELU) /* SD 2: all of OpenCLIP but the last layer */
+            good = config_guess_clip(source.weights, true, &config, err);
+        e->clip = good ? clip_load(&config.net, source.weights, err) : NULL;
+        good = e->clip != NULL;
+        if (good) model->text.n_items++;
+        char *folder = path_join(model->path, tokenizer_name);
+        if (good && ((first && options->tokenizer) || (folder && path_is_folder(folder)))) {
+            e->tokenizer = tokenizer_open_folder(
+                first && options->tokenizer ? options->tokenizer : folder, err);
+        } else if (good) {
+            char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
+                                            : find_in_models(CLIP_TABLE);
+            if (table)
+                e->tokenizer = tokenizer_open_table(table, clip_vocabulary(e->clip), err);
+            else
+                dk_fail(err, DK_ERROR_MODEL,
+                        "%s: the model brings no tokenizer and the built-in table " CLIP_TABLE
+                        " is not found; give --tokenizer or set DARKROOM_MODELS",
+                        model->path);
+            free(table);
+        }
+        free(folder);
+        good = good && e->tokenizer;
+        /* OpenCLIP (exact gelu) was trained with padding 0, OpenAI's CLIP with the end token */
+        if (good) e->pad_id = tokenizer_pad(e->tokenizer);
+        if (good && e->pad_id < 0)
+            e->pad_id = config.net.act == ACT_GELU ? 0 : tokenizer_end(e->tokenizer);
+        if (good && tokenizer_vocabulary(e->tokenizer) > clip_vocabulary(e->clip))
+            good =
+                dk_fail(err, DK_ERROR_MODEL,
+                        "%s: the tokenizer has %lld tokens, the text encoder knows %lld; they do "
+                        "not belong together",
+                        source.folder, (long long)tokenizer_vocabulary(e->tokenizer),
+                        (long long)clip_vocabulary(e->clip));
+    }
+    source_free(&source);
+    return good;
+}
+
+static bool open_unet(struct dk_model *model, const struct dk_model_options *options,
+                      struct config_unet *config, struct dk_error *err)
+{
+    struct source source = {0};
+    bool good = find_part(model, "unet", options->unet, false, &source, err);
+    if (good)
+        good = source.config ? config_read_unet(source.config, config, err)
+                             : config_guess_unet(source.weights, text_pooled_width(&model->text),
+                                                 config, err);
+    if (good) model->unet = unet_load(&config->net, source.weights, err);
+    source_free(&source);
+    return good && model->unet;
+}
+
+static bool open_vae(struct dk_model *model, const struct dk_model_options *options,
+                     struct config_vae *config, struct dk_error *err)
+{
+    struct source source = {0};
+    bool good = find_part(model, "vae", options->vae, false, &source, err);
+    if (good)
+        good = source.config
+                   ? config_read_vae(source.config, config, err)
+                   : config_guess_vae(source.weights, model->text.n_items > 1, config, err);
+    if (good) model->vae = vae_load(&config->net, source.weights, err);
+    source_free(&source);
+    return good && model->vae;
+}
+
+static bool open_scheduler(struct dk_model *model, const struct dk_model_options *options,
+                           struct dk_error *err)
+{
+    scheduler_config_default(&model->scheduler);
+    char *folder = path_join(model->path, "scheduler");
+    char *config = folder ? path_join(folder, "scheduler_config.json") : NULL;
+    bool good = true;
+    if (config && path_is_file(config))
+        good = scheduler_config_read(config, &model->scheduler, err);
+    free(folder);
+    free(config);
+    if (!good || !options->prediction) return good;
+    if (strcmp(options->prediction, "epsilon") == 0)
+        model->scheduler.prediction = DK_PREDICTS_EPS;
+    else if (strcmp(options->prediction, "v_prediction") == 0)
+        model->scheduler.prediction = DK_PREDICTS_V;
+    else if (strcmp(options->prediction, "sample") == 0)
+        model->scheduler.prediction = DK_PREDICTS_X0;
+    else
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "prediction: \"%s\" is unknown; give epsilon, v_prediction or sample",
+                       options->prediction);
+    return true;
+}
+
+/* Widths that two parts must agree on. */
+static bool check_fit(const struct dk_model *model, struct dk_error *err)
+{
+    int64_t context = unet_context_width(model->unet), text = text_width(&model->text);
+    if (context != text)
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: the U-Net wants a context of width %lld, the text encoders give %lld; "
+                       "these parts do not belong together",
+                       model->path, (long long)context, (long long)text);
+    int64_t pooled = unet_pooled_width(model->unet);
+    if (pooled > 0 && pooled != text_pooled_width(&model->text))
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: the U-Net wants pooled text of width %lld, the text encoders give "
+                       "%lld; these parts do not belong together",
+                       model->path, (long long)pooled, (long long)text_pooled_width(&model->text));
+    int64_t latent = vae_latent_channels(model->vae);
+    if (unet_out_channels(model->unet) != latent || unet_in_channels(model->unet) < latent)
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: the U-Net goes from %lld to %lld channels, the VAE has %lld; these "
+                       "parts do not belong together",
+                       model->path, (long long)unet_in_channels(model->unet),
+                       (long long)unet_out_channels(model->unet), (long long)latent);
+    if (model->text.n_items > 1 &&
+        clip_tokens(model->text.items[1].clip) != text_tokens(&model->text))
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: the two text encoders have contexts of %lld and %lld tokens; these "
+                       "parts do not belong together",
+                       model->path, (long long)text_tokens(&model->text),
+                       (long long)clip_tokens(model->text.items[1].clip));
+    return true;
+}
+
+/* A number of an object if it is there; false (with an error) if it is something else or out of
+ * range. */
+static bool read_number(const json_t *object, const char *path, const char *key, double low,
+                        double high, double *value, struct dk_error *err)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v) return true;
+    double x = json_number_value(v);
+    if (!json_is_number(v) || !(x >= low && x <= high))
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: \"%s\" must be a number from %g to %g", path, key,
+                       low, high);
+    *value = x;
+    return true;
+}
+
+/*
+ * Two files of a folder say how it likes to be used: model_index.json (diffusers), and
+ * darkroom.json, ours, with "steps", "guidance" and "scheduler" to start from.
+ */
+static bool read_preferences(struct dk_model *model, struct dk_error *err)
+{
+    if (model->checkpoint) return true;
+    char *index = path_join(model->path, "model_index.json"),
+         *ours = path_join(model->path, "darkroom.json");
+    bool good = index && ours;
+    json_t *object = good && path_is_file(index) ? json_object_read(index, 1 << 20, 16, err) : NULL;
+    good = good && (object || !path_is_file(index));
+    if (object && json_is_boolean(json_object_get(object, "force_zeros_for_empty_prompt")))
+        model->zero_negative =
+            json_is_true(json_object_get(object, "force_zeros_for_empty_prompt"));
+    json_decref(object);
+    object = good && path_is_file(ours) ? json_object_read(ours, 1 << 20, 16, err) : NULL;
+    good = good && (object || !path_is_file(ours));
+    double steps = model->n_steps;
+    good = good && read_number(object, ours, "steps", 1, 1000, &steps, err) &&
+           read_number(object, ours, "guidance", 0, 100, &model->guidance, err);
+    model->n_steps = (int)steps;
+    const char *scheduler = json_string_value(json_object_get(object, "scheduler"));
+    if (good && scheduler) {
+        model->default_scheduler = model_own_string(model, scheduler, err);
+        good = model->default_scheduler != NULL;
+    }
+    json_decref(object);
+    free(index);
+    free(ours);
+    return good;
+}
+
+static bool is_euler(const char *class_name)
+{
+    return strncmp(class_name, "Euler", 5) == 0;
+}
+
+static void set_numbers(struct dk_model *model, const struct config_unet *unet,
+                        const struct config_vae *vae)
+{
+    struct family_traits traits = {
+        .context_width = unet_context_width(model->unet),
+        .pooled_width = unet_pooled_width(model->unet),
+        .guidance_width = unet_guidance_width(model->unet),
+        .vocabulary = clip_vocabulary(model->text.items[0].clip),
+        .one_step =
+            is_euler(model->scheduler.class_name) && model->scheduler.spacing == DK_TRAILING,
+    };
+    model->family = family_find(&traits);
+    model->latent_channels = vae_latent_channels(model->vae);
+    model->scaling_factor = vae->scaling_factor;
+    model->shift = vae->shift_factor;
+    int f = vae_factor(model->vae);
+    int side = model->family->native_px / f * f;
+    model->native_width_px = unet->sample_width > 0 ? unet->sample_width * f : side;
+    model->native_height_px = unet->sample_height > 0 ? unet->sample_height * f : side;
+    model->n_steps = model->family->n_steps;
+    model->guidance = model->family->guidance;
+    model->zero_negative = model->family->zero_negative;
+}
+
+static bool open_device(struct dk_model *model, const struct dk_model_options *options,
+                        struct dk_error *err)
+{
+    if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
+        return dk_fail(err, DK_ERROR_ARGUMENT, "threads: %d is not possible; give 1 to %d",
+                       options->n_threads, MAX_THREADS);
+    model->n_threads = options->n_threads > 0 ? options->n_threads : system_cores();
+    model->kernels = malloc(sizeof *model->kernels);
+    if (!model->kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
+    kernels_init(model->kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
+    size_t limit = options->max_memory_bytes;
+    model->cache = pack_cache_open(limit && limit / 4 < CACHE_BYTES ? limit / 4 : CACHE_BYTES, err);
+    return model->cache && arena_open(&model->arena, limit, err);
+}
+
+static bool open_parts(struct dk_model *model, const struct dk_model_options *options,
+                       struct dk_error *err)
+{
+    struct config_unet unet = {0};
+    struct config_vae vae = {0};
+    char *second = path_join(model->path, "text_encoder_2");
+    bool two = model->checkpoint ? weights_part(model->checkpoint, "text_encoder_2") != NULL
+                                 : second && path_is_folder(second);
+    free(second);
+    if (!open_text_encoder(model, "text_encoder", "tokenizer", options, false, !two, err))
+        return false;
+    if (two &&
+        !open_text_encoder(model, "text_encoder_2", "tokenizer_2", options, true, false, err))
+        return false;
+    if (!open_unet(model, options, &unet, err) || !open_vae(model, options, &vae, err) ||
+        !open_scheduler(model, options, err) || !check_fit(model, err))
+        return false;
+    set_numbers(model, &unet, &vae);
+    return read_preferences(model, err);
+}
+
+struct dk_model *dk_model_open(const char *path, const struct dk_model_options *options,
+                               struct dk_error *err)
+{
+    static const struct dk_model_options defaults;
+    if (!options) options = &defaults;
+    struct dk_model *model = calloc(1, sizeof *model);
+    if (model) model->path = strdup(path);
+    bool good = model && model->path;
+    if (!good) dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", path);
+    if (good) {
+        model->warn = options->warn;
+        model->warn_user = options->user;
+        char *unet = path_join(path, "unet");
+        bool folder = unet && path_is_folder(unet);
+        free(unet);
+        if (!folder && !(path_is_folder(path) && options->unet))
+            model->checkpoint = weights_open(path, err);
+        good = folder || (path_is_folder(path) && options->unet) || model->checkpoint;
+    }
+    good = good && open_device(model, options, err) && open_parts(model, options, err);
+    if (good) return model;
+    if (model) dk_model_close(model);
+    return NULL;
+}
+
+void dk_model_close(struct dk_model *model)
+{
+    if (!model) return;
+    text_encoders_close(&model->text);
+    unet_free(model->unet);
+    vae_free(model->vae);
+    for (size_t i = 0; i < model->n_parts; i++)
+        if (!model->checkpoint ||
+            model->parts[i] != weights_part(model->checkpoint, model->part_names[i]))
+            weights_close(model->parts[i]);
+    weights_close(model->checkpoint);
+    pack_cache_close(model->cache);
+    arena_close(&model->arena);
+    free(model->kernels);
+    free(model->preview_map);
+    for (size_t i = 0; i < model->n_strings; i++) free(model->strings[i]);
+    free(model->strings);
+    free(model->path);
+    free(model);
+}
+
+struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct dk_error *err)
+{
+    return (struct ops){.kernels = model->kernels,
+                        .arena = &model->arena,
+                        .err = err,
+                        .cancel = cancel,
+                        .cache = model->cache,
+                        .n_threads = model->n_threads};
+}
+
+bool model_check_weights(struct dk_model *model, struct dk_error *err)
+{
+    if (model->weights_checked) return true;
+    struct ops o = model_ops(model, NULL, err);
+    for (size_t part = 0; part < model->n_parts; part++)
+        for (size_t i = 0; i < weights_count(model->parts[part]); i++) {
+            const struct weight *w = weights_at(model->parts[part], i);
+            if (!op_weight_finite(&o, w))
+                return dk_fail(err, DK_ERROR_NUMERIC,
+                               "%s: tensor %s holds NaN or infinity; the file is damaged or was "
+                               "saved from a broken model",
+                               weights_path(model->parts[part]), w->name);
+        }
+    model->weights_checked = true;
+    return true;
+}
+
+static const char *prediction_name(enum dk_prediction prediction)
+{
+    static const char *const names[] = {"epsilon", "v_prediction", "sample"};
+    return names[prediction];
+}
+
+static void describe_part(const char *name, const struct weights *weights,
+                          struct dk_part_info *part)
+{
+    size_t counts[N_DTYPES] = {0}, used = 0;
+    *part = (struct dk_part_info){.name = name, .n_tensors = weights_count(weights)};
+    for (size_t i = 0; i < part->n_tensors; i++) {
+        const struct weight *w = weights_at(weights, i);
+        counts[w->dtype]++;
+        part->n_parameters += weights_value_count(w);
+        part->size_bytes += weights_byte_count(w);
+    }
+    for (int d = 0; d < N_DTYPES; d++)
+        if (counts[d] > 0 && used < sizeof part->dtypes)
+            used +=
+                (size_t)snprintf(part->dtypes + used, sizeof part->dtypes - used, "%s%s %zu",
+                                 used ? ", " : "", weights_dtype_name((enum dtype)d), counts[d]);
+}
+
+void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
+{
+    *info = (struct dk_model_info){
+        .path = model->path,
+        .family = model->family->name,
+        .prediction = prediction_name(model->scheduler.prediction),
+        .scheduler =
+            model->default_scheduler ? model->default_scheduler : model->scheduler.class_name,
+        .native_width_px = model->native_width_px,
+        .native_height_px = model->native_height_px,
+        .size_multiple_px = vae_factor(model->vae),
+        .n_steps = model->n_steps,
+        .guidance = model->guidance,
+        .context_tokens = (int)text_tokens(&model->text),
+        .n_parts = model->n_parts,
+    };
+    for (size_t i = 0; i < model->n_parts; i++)
+        describe_part(model->part_names[i], model->parts[i], &info->parts[i]);
+}
+
+bool dk_tokenize(struct dk_model *model, const char *text, size_t text_bytes, int32_t **ids,
+                 size_t *n_ids, struct dk_error *err)
+{
+    const struct tokenizer *tokenizer = model->text.items[0].tokenizer;
+    int32_t *inner = NULL;
+    size_t n = 0, n_replaced = 0;
+    *ids = NULL;
+    if (!tokenizer_encode(tokenizer, text, text_bytes, &inner, &n, &n_replaced, err)) return false;
+    if (n_replaced > 0)
+        warn(model, "the text is not valid UTF-8; each bad sequence was read as U+FFFD");
+    int32_t *all = malloc((n + 2) * sizeof *all);
+    if (!all) {
+        free(inner);
+        return dk_fail(err, DK_ERROR_MEMORY, "text: out of memory for %zu tokens", n);
+    }
+    all[0] = tokenizer_start(tokenizer);
+    if (n > 0) memcpy(all + 1, inner, n * sizeof *all);
+    all[n + 1] = tokenizer_end(tokenizer);
+    free(inner);
+    *ids = all;
+    *n_ids = n + 2;
+    return true;
+}
+
+void dk_free(void *pointer)
+{
+    free(pointer);
+}

@@ -1,0 +1,56 @@
+/* model.h - an opened model: its networks, its text encoders, its numbers. */
+/* SPDX-License-Identifier: MIT */
+#ifndef PIPELINE_MODEL_H
+#define PIPELINE_MODEL_H
+
+#include "nets/unet.h"
+#include "nets/vae.h"
+#include "pipeline/family.h"
+#include "pipeline/scheduler_config.h"
+#include "pipeline/text.h"
+
+struct dk_model {
+    char *path;
+    void (*warn)(void *user, const char *sentence); /* may be NULL */
+    void *warn_user;
+
+    struct weights *checkpoint; /* a single file, of which the parts are views; else NULL */
+    struct weights *parts[DK_MAX_PARTS];
+    const char *part_names[DK_MAX_PARTS];
+    size_t n_parts;
+
+    struct unet *unet;
+    struct vae *vae;
+    struct text_encoders text;
+    struct scheduler_config scheduler;
+    const struct family *family;
+
+    int64_t latent_channels;
+    double scaling_factor, shift; /* latents are (z - shift) * scaling_factor */
+    int native_width_px, native_height_px;
+    int n_steps;
+    double guidance;
+    bool zero_negative;
+    const char *default_scheduler; /* the name rendered with when nothing is asked */
+
+    struct kernels *kernels;
+    struct pack_cache *cache;
+    struct arena arena;
+    int n_threads;
+    bool weights_checked; /* no NaN or infinity in any weight in use */
+    float *preview_map;   /* [latent_channels + 1, 3], fitted when first asked for */
+    char **strings;       /* what dk_resolve handed out, freed with the model */
+    size_t n_strings;
+};
+
+/* Operations that record their failure in err and stop when *cancel is not 0. */
+struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct dk_error *err);
+
+/* Refuses a model with NaN or infinity in its weights, naming the tensor. Looks once, then
+ * remembers. */
+bool model_check_weights(struct dk_model *model, struct dk_error *err);
+
+/* A copy of text that lives as long as the model; NULL and an error when memory is out. */
+const char *model_own_string(struct dk_model *model, const char *text, struct dk_error *err);
+
+#endif

@@ -1,0 +1,16 @@
+/* preview.h - a rough picture of a latent, for watching a run. */
+/* SPDX-License-Identifier: MIT */
+#ifndef PIPELINE_PREVIEW_H
+#define PIPELINE_PREVIEW_H
+
+#include "pipeline/model.h"
+
+/*
+ * One pixel a latent cell: colour = latent * M + b, where M and b are fitted once a model by least
+ * squares of its own decoder's answer to a fixed random latent, so that any VAE gets its own
+ * colours. latent [h, w, c], as the sampler holds it. The image is freed by the caller.
+ */
+bool preview_make(struct dk_model *model, struct ops *o, const float *latent, int64_t h, int64_t w,
+                  struct dk_image *image);
+
+#endif

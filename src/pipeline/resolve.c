@@ -1,0 +1,172 @@
+/* resolve.c - settings are filled in and checked before anything runs. */
+/* SPDX-License-Identifier: MIT */
+#include "pipeline/resolve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SIDE_PX   16384
+#define MAX_CLIP_SKIP 64
+
+void dk_settings_default(struct dk_settings *settings)
+{
+    *settings =
+        (struct dk_settings){.prompt = "", .prompt_syntax = true, .guidance = NAN, .eta = NAN};
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_settings *job,
+                                struct dk_error *err)
+{
+    struct sampler_options options = {
+        .config = &model->scheduler,
+        .scheduler = job->scheduler ? job->scheduler : model->default_scheduler,
+        .n_steps = job->n_steps,
+        .eta = job->eta,
+        .spacing = job->spacing,
+        .sigmas = job->sigmas,
+        .timesteps = job->timesteps,
+    };
+    return sampler_new(&options, err);
+}
+
+bool resolve_guided(const struct dk_model *model, const struct dk_settings *job)
+{
+    return job->guidance > 1 && unet_guidance_width(model->unet) == 0;
+}
+
+/* One side: a multiple of what the VAE needs, or an error that names the nearest sizes that work.
+ */
+static bool check_side(const char *name, int px, int multiple, struct dk_error *err)
+{
+    if (px < multiple || px > MAX_SIDE_PX)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "size: a %s of %d pixels is not possible with this model; choose "
+                       "between %d and %d",
+                       name, px, multiple, MAX_SIDE_PX / multiple * multiple);
+    if (px % multiple != 0)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "size: the %s of %d pixels is not a multiple of %d, which this model "
+                       "needs; the nearest that work are %d and %d",
+                       name, px, multiple, px / multiple * multiple,
+                       (px / multiple + 1) * multiple);
+    return true;
+}
+
+static bool check_numbers(const struct dk_model *model, const struct dk_settings *s,
+                          struct dk_error *err)
+{
+    if (!check_side("width", s->width_px, vae_factor(model->vae), err) ||
+        !check_side("height", s->height_px, vae_factor(model->vae), err))
+        return false;
+    if (s->n_steps < 1)
+        return dk_fail(err, DK_ERROR_ARGUMENT, "steps: %d is not possible; give 1 or more",
+                       s->n_steps);
+    if (!(s->guidance >= 0 && s->guidance <= 1000))
+        return dk_fail(err, DK_ERROR_ARGUMENT, "guidance: %g is not possible; give 0 to 1000",
+                       s->guidance);
+    if (!(s->guidance_rescale >= 0 && s->guidance_rescale <= 1))
+        return dk_fail(err, DK_ERROR_ARGUMENT, "guidance-rescale: %g is not possible; give 0 to 1",
+                       s->guidance_rescale);
+    int layers = clip_layers(model->text.items[0].clip),
+        most = layers - (model->text.n_items > 1 ? 2 : 1);
+    if (s->clip_skip < 0 || s->clip_skip > most)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "clip-skip: %d is not possible; the text encoder has %d layers: give 0 "
+                       "to %d",
+                       s->clip_skip, layers, most);
+    if (s->rng && strcmp(s->rng, "cpu") != 0 && strcmp(s->rng, "nv") != 0)
+        return dk_fail(err, DK_ERROR_ARGUMENT, "rng: \"%s\" is unknown; give cpu or nv", s->rng);
+    return true;
+}
+
+bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, struct dk_error *err)
+{
+    if (!s->prompt) s->prompt = "";
+    if (s->width_px == 0) s->width_px = model->native_width_px;
+    if (s->height_px == 0) s->height_px = model->native_height_px;
+    if (s->n_steps == 0) s->n_steps = model->n_steps;
+    if (isnan(s->guidance)) s->guidance = model->guidance;
+    if (!s->rng) s->rng = "cpu";
+    if (!check_numbers(model, s, err)) return false;
+    struct sampler *sampler = resolve_sampler(model, s, err);
+    if (!sampler) return false;
+    int calls = sampler_calls(sampler);
+    if (isnan(s->eta)) s->eta = sampler_eta(sampler);
+    if (!s->scheduler) s->scheduler = model_own_string(model, sampler_name(sampler), err);
+    sampler_free(sampler);
+    if (n_passes) *n_passes = calls * (resolve_guided(model, s) ? 2 : 1);
+    return s->scheduler != NULL;
+}
+
+static bool count_chunks(const struct dk_model *model, const struct dk_settings *s, bool warn,
+                         size_t *n, struct dk_error *err)
+{
+    size_t negative = 1;
+    if (!text_count_chunks(&model->text, s->prompt, s->prompt_syntax, n, warn ? model->warn : NULL,
+                           model->warn_user, err))
+        return false;
+    if (resolve_guided(model, s) && s->negative &&
+        !text_count_chunks(&model->text, s->negative, s->prompt_syntax, &negative,
+                           warn ? model->warn : NULL, model->warn_user, err))
+        return false;
+    if (negative > *n) *n = negative;
+    return true;
+}
+
+static bool run_together(const struct dk_model *model, const struct dk_settings *a,
+                         const struct dk_settings *b)
+{
+    return a->width_px == b->width_px && a->height_px == b->height_px && a->n_steps == b->n_steps &&
+           same_text(a->scheduler, b->scheduler) && same_text(a->spacing, b->spacing) &&
+           same_text(a->sigmas, b->sigmas) && same_text(a->timesteps, b->timesteps) &&
+           a->eta == b->eta && resolve_guided(model, a) == resolve_guided(model, b) &&
+           (unet_guidance_width(model->unet) == 0 || a->guidance == b->guidance);
+}
+
+bool resolve_group(const struct dk_model *model, const struct dk_settings *jobs, size_t n_jobs,
+                   size_t max, size_t *n_group, size_t *n_chunks, struct dk_error *err)
+{
+    *n_group = 0;
+    *n_chunks = 1;
+    while (*n_group < n_jobs && *n_group < max) {
+        const struct dk_settings *job = &jobs[*n_group];
+        size_t chunks;
+        if (*n_group > 0 && !run_together(model, &jobs[0], job)) break;
+        if (!count_chunks(model, job, true, &chunks, err)) return false;
+        if (*n_group > 0 && chunks != *n_chunks) break;
+        *n_chunks = chunks;
+        (*n_group)++;
+    }
+    return true;
+}
+
+bool dk_scheduler_plan(struct dk_model *model, const struct dk_settings *settings,
+                       double **timesteps, double **sigmas, size_t *n_calls, struct dk_error *err)
+{
+    struct dk_settings resolved = *settings;
+    *timesteps = *sigmas = NULL;
+    if (!dk_resolve(model, &resolved, NULL, err)) return false;
+    struct sampler *sampler = resolve_sampler(model, &resolved, err);
+    if (!sampler) return false;
+    size_t n = (size_t)sampler_calls(sampler);
+    *timesteps = malloc(n * sizeof **timesteps);
+    *sigmas = malloc(n * sizeof **sigmas);
+    *n_calls = n;
+    bool good = *timesteps && *sigmas;
+    for (size_t i = 0; good && i < n; i++) {
+        (*timesteps)[i] = sampler_timestep(sampler, (int)i);
+        (*sigmas)[i] = sampler_sigma(sampler, (int)i);
+    }
+    sampler_free(sampler);
+    if (good) return true;
+    free(*timesteps);
+    free(*sigmas);
+    *timesteps = *sigmas = NULL;
+    return dk_fail(err, DK_ERROR_MEMORY, "scheduler: out of memory for %zu calls", n);
+}
