@@ -2,4 +2,567 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/kernels.h"
 
-void kernels_init_avx2(struct kernels *k) { (void)k; }
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- functions of eight values --------------------------------------------------------------------------------- */
+
+/*
+ * exp(x) = 2^n exp(r), r = x - n ln 2 in two parts, exp(r) = 1 + r + r^2 q(r) with q fitted for least relative error
+ * on |r| <= ln(2) / 2 (3e-9, so the rounding of f32 dominates). Results below the smallest normal become 0, those
+ * above about 2.4e38 stay there; NaN stays NaN.
+ */
+static inline __m256 exp8(__m256 x)
+{
+    const __m256 low = _mm256_set1_ps(-87.33f);
+    __m256 y = _mm256_min_ps(_mm256_set1_ps(88.376f), x);
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(y, _mm256_set1_ps(1.44269504f)),
+                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), y);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    __m256 q = _mm256_set1_ps(1.38145312e-3f);
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(8.36874638e-3f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(4.16683927e-2f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.166665211f));
+    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.49999994f));
+    __m256 p = _mm256_add_ps(_mm256_fmadd_ps(q, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+    __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, low, _CMP_LT_OQ), p);
+}
+
+/* x / (1 + exp(-factor x)) */
+static inline __m256 swish8(__m256 x, float factor)
+{
+    __m256 e = exp8(_mm256_mul_ps(x, _mm256_set1_ps(-factor)));
+    return _mm256_div_ps(x, _mm256_add_ps(e, _mm256_set1_ps(1.0f)));
+}
+
+/*
+ * gelu(x) = x (1 + erf(x / sqrt 2)) / 2. With z = |x| / sqrt 2, erfc(z) = 2^(-z p(z)); p is fitted for least absolute
+ * error of erfc on 0..4.1 (2e-9), beyond which erfc is below the rounding of 1. The half for negative x is erfc
+ * itself, so nothing cancels there.
+ */
+static inline __m256 gelu8(__m256 x)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 z = _mm256_mul_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(0.707106781f));
+    z = _mm256_min_ps(_mm256_set1_ps(4.1f), z);
+    __m256 p = _mm256_set1_ps(-1.15837993e-5f);
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.52774214e-4f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-8.47539399e-4f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(2.27346155e-3f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-8.33889353e-5f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(-2.77253296e-2f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.148308188f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.918442845f));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.62790728f));
+    __m256 erfc = exp8(_mm256_mul_ps(_mm256_mul_ps(p, z), _mm256_set1_ps(-0.693147181f)));
+    __m256 half = _mm256_blendv_ps(_mm256_sub_ps(_mm256_set1_ps(2.0f), erfc), erfc, x);
+    return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_set1_ps(0.5f)), half);
+}
+
+static inline __m256 act8(__m256 x, enum act act)
+{
+    switch (act) {
+    case ACT_SILU: return swish8(x, 1.0f);
+    case ACT_GELU: return gelu8(x);
+    case ACT_QUICK_GELU: return swish8(x, 1.702f);
+    default: return x;
+    }
+}
+
+/* The first n lanes of eight (n 0 to 8) for masked loads and stores. */
+static inline __m256i mask8(size_t n)
+{
+    static const int32_t bits[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(bits + 8 - (n < 8 ? n : 8)));
+}
+
+static inline float sum8(__m256 v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+static inline float max8(__m256 v)
+{
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+
+/* ---- matrix product -------------------------------------------------------------------------------------------- */
+
+/* Values of k between two visits to a tile of C: 24 KB of the panel stay in the first-level cache meanwhile. */
+#define BLOCK_K 384
+
+/* A block of runs: what is added to every tile before the next block. */
+struct block {
+    const struct gemm_run *runs;
+    size_t n_runs;
+    const float *b;
+    bool first, last;
+};
+
+/* Residual and store of eight columns from column on; valid says how many exist. */
+static inline void finish8(const struct gemm *g, size_t row, size_t column, size_t valid, __m256 v)
+{
+    float *c = g->c + row * g->ldc + column;
+    if (valid == 8) {
+        if (g->residual) v = _mm256_add_ps(v, _mm256_loadu_ps(g->residual + row * g->ldc + column));
+        _mm256_storeu_ps(c, v);
+        return;
+    }
+    __m256i mask = mask8(valid);
+    if (g->residual) v = _mm256_add_ps(v, _mm256_maskload_ps(g->residual + row * g->ldc + column, mask));
+    _mm256_maskstore_ps(c, mask, v);
+}
+
+static inline void finish_row(const struct gemm *g, size_t row, __m256 v0, __m256 v1)
+{
+    if (g->bias) {
+        v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->bias));
+        v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->bias + 8));
+    }
+    if (g->geglu) {
+        finish8(g, row, 0, g->n, _mm256_mul_ps(v0, gelu8(v1)));
+        return;
+    }
+    finish8(g, row, 0, g->n < 8 ? g->n : 8, act8(v0, g->act));
+    if (g->n > 8) finish8(g, row, 8, g->n - 8, act8(v1, g->act));
+}
+
+static inline void start_row(const struct gemm *g, const struct block *block, size_t row, __m256 *v0, __m256 *v1)
+{
+    if (!block->first) {
+        *v0 = _mm256_load_ps(g->partial + row * GEMM_PANEL);
+        *v1 = _mm256_load_ps(g->partial + row * GEMM_PANEL + 8);
+    } else if (g->accumulate) {
+        const float *c = g->c + row * g->ldc;
+        *v0 = _mm256_maskload_ps(c, mask8(g->n < 8 ? g->n : 8));
+        *v1 = g->n > 8 ? _mm256_maskload_ps(c + 8, mask8(g->n - 8)) : _mm256_setzero_ps();
+    } else {
+        *v0 = *v1 = _mm256_setzero_ps();
+    }
+}
+
+/* One step of k: eight columns twice, times one value of each of the rows. */
+#define STEP(rows, at)                                                                                                 \
+    do {                                                                                                               \
+        __m256 b0 = _mm256_load_ps(b + (at)*GEMM_PANEL), b1 = _mm256_load_ps(b + (at)*GEMM_PANEL + 8);                  \
+        for (int i = 0; i < (rows); i++) {                                                                             \
+            __m256 value = _mm256_broadcast_ss(a[i] + (at));                                                           \
+            v[i][0] = _mm256_fmadd_ps(value, b0, v[i][0]);                                                             \
+            v[i][1] = _mm256_fmadd_ps(value, b1, v[i][1]);                                                             \
+        }                                                                                                              \
+    } while (0)
+
+/* A tile of some rows times 16 columns, all sums in registers over the runs of a block. */
+#define DEFINE_TILE(rows)                                                                                              \
+    static void tile_##rows(const struct gemm *g, const struct block *block, size_t row)                               \
+    {                                                                                                                  \
+        __m256 v[rows][2];                                                                                             \
+        const float *b = block->b;                                                                                     \
+        for (int i = 0; i < (rows); i++) start_row(g, block, row + (size_t)i, &v[i][0], &v[i][1]);                     \
+        for (size_t r = 0; r < block->n_runs; r++) {                                                                   \
+            const float *a[rows];                                                                                      \
+            for (int i = 0; i < (rows); i++) a[i] = g->a + g->row[row + (size_t)i] + block->runs[r].offset;            \
+            size_t k = block->runs[r].k;                                                                               \
+            for (; k >= 4; k -= 4) {                                                                                   \
+                STEP(rows, 0);                                                                                         \
+                STEP(rows, 1);                                                                                         \
+                STEP(rows, 2);                                                                                         \
+                STEP(rows, 3);                                                                                         \
+                b += 4 * GEMM_PANEL;                                                                                   \
+                for (int i = 0; i < (rows); i++) a[i] += 4;                                                            \
+            }                                                                                                          \
+            for (; k > 0; k--) {                                                                                       \
+                STEP(rows, 0);                                                                                         \
+                b += GEMM_PANEL;                                                                                       \
+                for (int i = 0; i < (rows); i++) a[i] += 1;                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+        if (block->last) {                                                                                             \
+            for (int i = 0; i < (rows); i++) finish_row(g, row + (size_t)i, v[i][0], v[i][1]);                         \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int i = 0; i < (rows); i++) {                                                                             \
+            _mm256_store_ps(g->partial + (row + (size_t)i) * GEMM_PANEL, v[i][0]);                                     \
+            _mm256_store_ps(g->partial + (row + (size_t)i) * GEMM_PANEL + 8, v[i][1]);                                 \
+        }                                                                                                              \
+    }
+
+DEFINE_TILE(1)
+DEFINE_TILE(2)
+DEFINE_TILE(3)
+DEFINE_TILE(4)
+DEFINE_TILE(5)
+DEFINE_TILE(6)
+
+static void gemm(const struct gemm *g)
+{
+    static void (*const rest[])(const struct gemm *, const struct block *, size_t) = {NULL,   tile_1, tile_2,
+                                                                                      tile_3, tile_4, tile_5};
+    struct block block = {.b = g->b, .first = true};
+    for (size_t r = 0; r < g->n_runs; r += block.n_runs) {
+        size_t k = 0;
+        block.runs = g->runs + r;
+        block.n_runs = 0;
+        do k += g->runs[r + block.n_runs++].k;
+        while (r + block.n_runs < g->n_runs && k + g->runs[r + block.n_runs].k <= BLOCK_K);
+        block.last = r + block.n_runs == g->n_runs;
+        size_t row = 0;
+        for (; row + 6 <= g->m; row += 6) tile_6(g, &block, row);
+        if (row < g->m) rest[g->m - row](g, &block, row);
+        block.b += k * GEMM_PANEL;
+        block.first = false;
+    }
+}
+
+/* ---- weights --------------------------------------------------------------------------------------------------- */
+
+static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
+{
+    const unsigned char *p = row;
+    size_t i = 0;
+    switch (dtype) {
+    case DTYPE_F32: memcpy(out, row, k * sizeof(float)); return;
+    case DTYPE_F16:
+        for (; i + 8 <= k; i += 8)
+            _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i))));
+        break;
+    case DTYPE_BF16:
+        for (; i + 8 <= k; i += 8) {
+            __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i)));
+            _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+        }
+        break;
+    case DTYPE_Q8_0:
+        for (; i < k; i += 32, p += 34) {
+            uint16_t half;
+            memcpy(&half, p, 2);
+            __m256 d = _mm256_set1_ps(_cvtsh_ss(half));
+            for (size_t j = 0; j < 32; j += 8) {
+                __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p + 2 + j)));
+                _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, _mm256_cvtepi32_ps(q)));
+            }
+        }
+        return;
+    default: break;
+    }
+    if (i < k) dtype_unpack(dtype, out + i, p + i / dtype_info(dtype)->block_values * dtype_info(dtype)->block_bytes, k - i);
+}
+
+static inline void transpose8(__m256 r[8])
+{
+    __m256 t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+    for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+
+static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
+{
+    size_t i = 0;
+    for (; n == GEMM_PANEL && i + 8 <= k; i += 8) {
+        for (size_t half = 0; half < GEMM_PANEL; half += 8) {
+            __m256 r[8];
+            for (size_t j = 0; j < 8; j++) r[j] = _mm256_loadu_ps(rows + (half + j) * ld + i);
+            transpose8(r);
+            for (size_t j = 0; j < 8; j++) _mm256_storeu_ps(out + (i + j) * GEMM_PANEL + half, r[j]);
+        }
+    }
+    for (; i < k; i++) {
+        for (size_t j = 0; j < GEMM_PANEL; j++) out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
+    }
+}
+
+/* ---- element by element ---------------------------------------------------------------------------------------- */
+
+static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n, enum act act)
+{
+    size_t i = 0;
+    if (act == ACT_SILU) { /* the case that counts: no switch inside the loop */
+        for (; i + 8 <= n; i += 8) {
+            __m256 v = _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(scale + i), _mm256_loadu_ps(shift + i));
+            _mm256_storeu_ps(y + i, swish8(v, 1.0f));
+        }
+    }
+    for (; i < n; i += 8) {
+        __m256i mask = mask8(n - i);
+        __m256 v = _mm256_fmadd_ps(_mm256_maskload_ps(x + i, mask), _mm256_maskload_ps(scale + i, mask),
+                                   _mm256_maskload_ps(shift + i, mask));
+        _mm256_maskstore_ps(y + i, mask, act8(v, act));
+    }
+}
+
+static void act_row(float *y, const float *x, size_t n, enum act act)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        __m256i mask = mask8(n - i);
+        _mm256_maskstore_ps(y + i, mask, act8(_mm256_maskload_ps(x + i, mask), act));
+    }
+}
+
+static void add(float *y, const float *a, const float *b, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    for (; i < n; i++) y[i] = a[i] + b[i];
+}
+
+static void scale_row(float *y, const float *x, float factor, size_t n)
+{
+    size_t i = 0;
+    __m256 f = _mm256_set1_ps(factor);
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_mul_ps(_mm256_loadu_ps(x + i), f));
+    for (; i < n; i++) y[i] = x[i] * factor;
+}
+
+static bool all_finite(const float *x, size_t n)
+{
+    /* 0 times a finite value is 0, anything else makes NaN, and NaN stays. */
+    __m256 zero = _mm256_setzero_ps(), s0 = zero, s1 = zero;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        s0 = _mm256_fmadd_ps(_mm256_loadu_ps(x + i), zero, s0);
+        s1 = _mm256_fmadd_ps(_mm256_loadu_ps(x + i + 8), zero, s1);
+    }
+    for (; i < n; i += 8) s0 = _mm256_fmadd_ps(_mm256_maskload_ps(x + i, mask8(n - i)), zero, s0);
+    return sum8(_mm256_add_ps(s0, s1)) == 0.0f;
+}
+
+/* ---- norms and softmax ----------------------------------------------------------------------------------------- */
+
+/* Eight channels down the rows with the sums in registers; in double, so that variance = E[x^2] - E[x]^2 holds up. */
+static void moments(double *sum, double *sum_sq, const float *x, size_t rows, size_t c)
+{
+    size_t j = 0;
+    for (; j + 8 <= c; j += 8) {
+        __m256d s0 = _mm256_loadu_pd(sum + j), s1 = _mm256_loadu_pd(sum + j + 4);
+        __m256d q0 = _mm256_loadu_pd(sum_sq + j), q1 = _mm256_loadu_pd(sum_sq + j + 4);
+        for (size_t i = 0; i < rows; i++) {
+            __m256d x0 = _mm256_cvtps_pd(_mm_loadu_ps(x + i * c + j));
+            __m256d x1 = _mm256_cvtps_pd(_mm_loadu_ps(x + i * c + j + 4));
+            s0 = _mm256_add_pd(s0, x0), s1 = _mm256_add_pd(s1, x1);
+            q0 = _mm256_fmadd_pd(x0, x0, q0), q1 = _mm256_fmadd_pd(x1, x1, q1);
+        }
+        _mm256_storeu_pd(sum + j, s0), _mm256_storeu_pd(sum + j + 4, s1);
+        _mm256_storeu_pd(sum_sq + j, q0), _mm256_storeu_pd(sum_sq + j + 4, q1);
+    }
+    for (size_t i = 0; j < c && i < rows; i++) {
+        for (size_t t = j; t < c; t++) {
+            sum[t] += (double)x[i * c + t];
+            sum_sq[t] += (double)x[i * c + t] * (double)x[i * c + t];
+        }
+    }
+}
+
+static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight, const float *bias)
+{
+    __m256 s[4], mean, scale;
+    for (int j = 0; j < 4; j++) s[j] = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        for (size_t j = 0; j < 4; j++) s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps(x + i + 8 * j));
+    }
+    for (; i < n; i += 8) s[0] = _mm256_add_ps(s[0], _mm256_maskload_ps(x + i, mask8(n - i)));
+    float total = sum8(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
+    mean = _mm256_set1_ps(total / (float)n);
+    for (int j = 0; j < 4; j++) s[j] = _mm256_setzero_ps();
+    for (i = 0; i + 32 <= n; i += 32) {
+        for (size_t j = 0; j < 4; j++) {
+            __m256 d = _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * j), mean);
+            s[j] = _mm256_fmadd_ps(d, d, s[j]);
+        }
+    }
+    for (; i < n; i += 8) {
+        __m256i mask = mask8(n - i);
+        __m256 d = _mm256_sub_ps(_mm256_maskload_ps(x + i, mask), mean);
+        d = _mm256_and_ps(d, _mm256_castsi256_ps(mask));
+        s[0] = _mm256_fmadd_ps(d, d, s[0]);
+    }
+    total = sum8(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
+    scale = _mm256_set1_ps((float)(1.0 / sqrt((double)total / (double)n + (double)eps)));
+    for (i = 0; i < n; i += 8) {
+        __m256i mask = mask8(n - i);
+        __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_maskload_ps(x + i, mask), mean), scale);
+        v = _mm256_fmadd_ps(v, _mm256_maskload_ps(weight + i, mask), _mm256_maskload_ps(bias + i, mask));
+        _mm256_maskstore_ps(y + i, mask, v);
+    }
+}
+
+static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, float *sum)
+{
+    float tail[8], old = *max, top = old;
+    size_t whole = n & ~(size_t)7;
+    for (size_t i = 0; i < 8; i++) tail[i] = whole + i < n ? s[whole + i] : -INFINITY;
+    __m256 m = _mm256_max_ps(_mm256_set1_ps(old), _mm256_loadu_ps(tail));
+    for (size_t i = 0; i < whole; i += 8) m = _mm256_max_ps(m, _mm256_loadu_ps(s + i));
+    if (n > 0) top = max8(m);
+    __m256 factor8 = _mm256_set1_ps(scale), top8 = _mm256_set1_ps(top), total = _mm256_setzero_ps();
+    for (size_t i = 0; i < whole; i += 8) {
+        __m256 e = exp8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + i), top8), factor8));
+        _mm256_storeu_ps(s + i, e);
+        total = _mm256_add_ps(total, e);
+    }
+    if (whole < n) {
+        __m256 e = exp8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(tail), top8), factor8));
+        e = _mm256_and_ps(e, _mm256_castsi256_ps(mask8(n - whole))); /* top may be NaN */
+        _mm256_maskstore_ps(s + whole, mask8(n - whole), e);
+        total = _mm256_add_ps(total, e);
+    }
+    for (size_t i = n; i < n_all; i++) s[i] = 0;
+    if (n == 0) return 1.0f;
+    float factor = old == top ? 1.0f : expf((old - top) * scale);
+    *max = top;
+    *sum = *sum * factor + sum8(total);
+    return factor;
+}
+
+/* ---- Winograd F(4x4, 3x3) -------------------------------------------------------------------------------------- */
+
+/* Six values times B^T (arXiv:1509.09308, section 4.3). */
+static inline void transform_input(__m256 d[6], const __m256 x[6])
+{
+    const __m256 two = _mm256_set1_ps(2), four = _mm256_set1_ps(4), five = _mm256_set1_ps(5);
+    __m256 even = _mm256_fnmadd_ps(four, x[2], x[4]), odd = _mm256_fnmadd_ps(four, x[1], x[3]);
+    __m256 even2 = _mm256_sub_ps(x[4], x[2]), odd2 = _mm256_sub_ps(x[3], x[1]);
+    d[0] = _mm256_fmadd_ps(four, x[0], _mm256_fnmadd_ps(five, x[2], x[4]));
+    d[1] = _mm256_add_ps(even, odd);
+    d[2] = _mm256_sub_ps(even, odd);
+    d[3] = _mm256_fmadd_ps(two, odd2, even2);
+    d[4] = _mm256_fnmadd_ps(two, odd2, even2);
+    d[5] = _mm256_fmadd_ps(four, x[1], _mm256_fnmadd_ps(five, x[3], x[5]));
+}
+
+static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride, size_t pixel_stride, size_t c)
+{
+    for (size_t ch = 0; ch < c; ch += 8) {
+        __m256 half[6][6], in[6], out[6]; /* half[row][column] after the columns' transform */
+        for (size_t j = 0; j < 6; j++) {
+            const float *p = x + j * pixel_stride + ch;
+            for (size_t i = 0; i < 6; i++) in[i] = _mm256_loadu_ps(p + i * row_stride);
+            transform_input(out, in);
+            for (size_t i = 0; i < 6; i++) half[i][j] = out[i];
+        }
+        for (size_t i = 0; i < 6; i++) {
+            float *p = v + i * 6 * plane_stride + ch;
+            transform_input(out, half[i]);
+            for (size_t j = 0; j < 6; j++) _mm256_storeu_ps(p + j * plane_stride, out[j]);
+        }
+    }
+}
+
+/* Three values times G. */
+static inline void transform_weight(__m256 u[6], const __m256 g[3])
+{
+    const __m256 sixth = _mm256_set1_ps(1.0f / 6), twelfth = _mm256_set1_ps(1.0f / 12);
+    __m256 sum = _mm256_add_ps(g[0], g[2]), minus = _mm256_set1_ps(-1.0f / 6);
+    __m256 quarter = _mm256_fmadd_ps(g[0], _mm256_set1_ps(1.0f / 24), _mm256_mul_ps(g[2], sixth));
+    u[0] = _mm256_mul_ps(g[0], _mm256_set1_ps(0.25f));
+    u[1] = _mm256_mul_ps(_mm256_add_ps(sum, g[1]), minus);
+    u[2] = _mm256_mul_ps(_mm256_sub_ps(sum, g[1]), minus);
+    u[3] = _mm256_fmadd_ps(g[1], twelfth, quarter);
+    u[4] = _mm256_fnmadd_ps(g[1], twelfth, quarter);
+    u[5] = g[2];
+}
+
+static void wino_weight(float *u, size_t plane_stride, const float *w, size_t n)
+{
+    for (size_t f = 0; f < n; f += 8) {
+        __m256 half[6][3], in[3], out[6];
+        for (size_t j = 0; j < 3; j++) {
+            for (size_t i = 0; i < 3; i++) in[i] = _mm256_loadu_ps(w + (i * 3 + j) * n + f);
+            transform_weight(out, in);
+            for (size_t i = 0; i < 6; i++) half[i][j] = out[i];
+        }
+        for (size_t i = 0; i < 6; i++) {
+            transform_weight(out, half[i]);
+            for (size_t j = 0; j < 6; j++) _mm256_storeu_ps(u + (i * 6 + j) * plane_stride + f, out[j]);
+        }
+    }
+}
+
+/* Six values times A^T. */
+static inline void transform_output(__m256 y[4], const __m256 m[6])
+{
+    const __m256 two = _mm256_set1_ps(2), four = _mm256_set1_ps(4), eight = _mm256_set1_ps(8);
+    __m256 s1 = _mm256_add_ps(m[1], m[2]), d1 = _mm256_sub_ps(m[1], m[2]);
+    __m256 s2 = _mm256_add_ps(m[3], m[4]), d2 = _mm256_sub_ps(m[3], m[4]);
+    y[0] = _mm256_add_ps(_mm256_add_ps(m[0], s1), s2);
+    y[1] = _mm256_fmadd_ps(two, d2, d1);
+    y[2] = _mm256_fmadd_ps(four, s2, s1);
+    y[3] = _mm256_add_ps(_mm256_fmadd_ps(eight, d2, d1), m[5]);
+}
+
+static void wino_output(const struct wino_output *o)
+{
+    for (size_t ch = 0; ch < o->c; ch += 8) {
+        __m256 half[4][6], in[6], out[4];
+        __m256 bias = o->bias ? _mm256_loadu_ps(o->bias + ch) : _mm256_setzero_ps();
+        for (size_t j = 0; j < 6; j++) {
+            const float *m = o->m + j * o->plane_stride + ch;
+            for (size_t i = 0; i < 6; i++) in[i] = _mm256_loadu_ps(m + i * 6 * o->plane_stride);
+            transform_output(out, in);
+            for (size_t i = 0; i < 4; i++) half[i][j] = out[i];
+        }
+        for (int i = 0; i < o->rows; i++) {
+            transform_output(out, half[i]);
+            for (int j = 0; j < o->columns; j++) {
+                size_t at = (size_t)i * o->row_stride + (size_t)j * o->pixel_stride + ch;
+                __m256 y = _mm256_add_ps(out[j], bias);
+                if (o->residual) y = _mm256_add_ps(y, _mm256_loadu_ps(o->residual + at));
+                _mm256_storeu_ps(o->y + at, y);
+            }
+        }
+    }
+}
+
+/* ---- the machine's best ---------------------------------------------------------------------------------------- */
+
+static double burn(size_t rounds)
+{
+    __m256 v[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+    for (int i = 0; i < 12; i++) v[i] = _mm256_set1_ps((float)i);
+    for (size_t r = 0; r < rounds; r++) {
+        for (int i = 0; i < 12; i++) v[i] = _mm256_fmadd_ps(v[i], x, y);
+    }
+    float all = 0;
+    for (int i = 0; i < 12; i++) all += sum8(v[i]);
+    return all >= 0 ? 2.0 * 8 * 12 * (double)rounds : 0;
+}
+
+void kernels_init_avx2(struct kernels *k)
+{
+    k->burn = burn;
+    k->unpack = unpack;
+    k->pack = pack;
+    k->gemm = gemm;
+    k->affine_act = affine_act;
+    k->act = act_row;
+    k->add = add;
+    k->all_finite = all_finite;
+    k->moments = moments;
+    k->layer_norm = layer_norm;
+    k->softmax = softmax;
+    k->scale = scale_row;
+    k->wino_input = wino_input;
+    k->wino_weight = wino_weight;
+    k->wino_output = wino_output;
+}

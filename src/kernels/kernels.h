@@ -56,7 +56,7 @@ struct gemm {
 struct wino_output {
     const float *m;         /* [WINO_PLANES] planes plane_stride apart, each [c] */
     size_t plane_stride;
-    size_t c;               /* channels, any number */
+    size_t c;               /* channels, a multiple of 8 */
     int rows, columns;      /* of the 4x4 that exist */
     float *y;               /* pixel rows row_stride apart, pixels pixel_stride apart */
     size_t row_stride, pixel_stride;
@@ -66,6 +66,9 @@ struct wino_output {
 
 struct kernels {
     const char *level; /* "scalar", "avx2", ... */
+
+    /* Multiplies and adds in registers only; answers how many operations that was. For measuring the machine's peak. */
+    double (*burn)(size_t rounds);
 
     /* out[k] = values of a row of weights; k fills whole blocks. */
     void (*unpack)(enum dtype dtype, float *out, const void *row, size_t k);
@@ -97,7 +100,7 @@ struct kernels {
 
     /* v[plane][c] (planes plane_stride apart) = B^T d B of the 6x6 pixels d at x; c is a multiple of 8. */
     void (*wino_input)(float *v, size_t plane_stride, const float *x, size_t row_stride, size_t pixel_stride, size_t c);
-    /* u[plane][i] (planes plane_stride apart) = G g G^T of n filters, w[9][n]. */
+    /* u[plane][i] (planes plane_stride apart) = G g G^T of n filters, w[9][n]; n is a multiple of 8. */
     void (*wino_weight)(float *u, size_t plane_stride, const float *w, size_t n);
     /* y = A^T m A + bias + residual. */
     void (*wino_output)(const struct wino_output *o);
