@@ -1,7 +1,9 @@
 /* open.c - from a path to weights: which file of a folder, which format, which parts. */
 /* SPDX-License-Identifier: MIT */
+#include "files/gguf.h"
 #include "files/json.h"
 #include "files/names.h"
+#include "files/pickle.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,6 +31,10 @@ static const struct candidate {
     {"diffusion_pytorch_model.safetensors.fp16.index.json", true},
     {"model.safetensors.index.fp16.json", true},
     {"model.fp16.safetensors.index.json", true},
+    {"diffusion_pytorch_model.bin", false},
+    {"pytorch_model.bin", false},
+    {"diffusion_pytorch_model.fp16.bin", false},
+    {"pytorch_model.fp16.bin", false},
 };
 
 /* FOLDER/FILE; free it. */
@@ -62,7 +68,9 @@ static bool read_file(struct weights *w, const char *path, struct dk_error *err)
     const struct map *map = weights_map(w, path, err);
     if (!map) return false;
     w->reading = path;
-    bool ok = safetensors_read(w, path, map, err);
+    bool ok = gguf_is(map)     ? gguf_read(w, path, map, err)
+              : pickle_is(map) ? pickle_read(w, path, map, err)
+                               : safetensors_read(w, path, map, err);
     w->reading = NULL;
     return ok;
 }
