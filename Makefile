@@ -71,6 +71,12 @@ $(B)/gen/registry.inc: $(B)/sources.list
 	@printf 'SCHEDULER(%s)\n' $(subst -,_,$(basename $(notdir $(SCHED_SRC)))) > $@
 $(call obj,src/pipeline/registry.c): $(B)/gen/registry.inc
 
+# The install prefix is compiled into the search for models: another PREFIX compiles that file again.
+$(B)/prefix: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(PREFIX)' | cmp -s - $@ || printf '%s\n' '$(PREFIX)' > $@
+$(call obj,src/pipeline/find.c): $(B)/prefix
+
 ISA_FLAGS =
 ifneq ($(filter x86_64 amd64,$(MACHINE)),)
 $(B)/obj/src/kernels/avx2.o:   ISA_FLAGS = -mavx2 -mfma -mf16c
@@ -138,6 +144,41 @@ debug: setup
 
 bench: all $(BENCHES)
 	@for b in $(BENCHES); do $$b || exit 1; done
+
+# Everything lies under $(PREFIX), staged under $(DESTDIR).
+TO         = $(DESTDIR)$(PREFIX)
+SO_VERSION = 0
+MODELS    := $(shell find $(filter-out models/train,$(wildcard models/*)) -type f ! -name '*.c' ! -name '*.py')
+
+install: all
+	install -D -m 755 $(BIN) $(TO)/bin/darkroom
+	install -D -m 644 $(B)/libdarkroom.a $(TO)/lib/libdarkroom.a
+	install -D -m 755 $(B)/libdarkroom.so $(TO)/lib/libdarkroom.so.$(VERSION)
+	ln -sf libdarkroom.so.$(VERSION) $(TO)/lib/libdarkroom.so.$(SO_VERSION)
+	ln -sf libdarkroom.so.$(SO_VERSION) $(TO)/lib/libdarkroom.so
+	install -D -m 644 include/darkroom.h $(TO)/include/darkroom.h
+	install -D -m 644 include/scheduler.h $(TO)/include/scheduler.h
+	@mkdir -p $(TO)/lib/pkgconfig
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: darkroom' \
+	    'Description: text to image with diffusion models, on the CPU' 'Version: $(VERSION)' \
+	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -ldarkroom' 'Requires.private: $(PKGS)' \
+	    'Libs.private: -lutf8proc -fopenmp -ldl -lm' > $(TO)/lib/pkgconfig/darkroom.pc
+	install -D -m 644 docs/darkroom.1 $(TO)/share/man/man1/darkroom.1
+	@mkdir -p $(TO)/share/bash-completion/completions $(TO)/share/zsh/site-functions \
+	    $(TO)/share/fish/vendor_completions.d
+	$(abspath $(BIN)) completions bash > $(TO)/share/bash-completion/completions/darkroom
+	$(abspath $(BIN)) completions zsh > $(TO)/share/zsh/site-functions/_darkroom
+	$(abspath $(BIN)) completions fish > $(TO)/share/fish/vendor_completions.d/darkroom.fish
+	for f in $(MODELS); do install -D -m 644 $$f $(TO)/share/darkroom/$$f || exit 1; done
+
+uninstall:
+	rm -f $(TO)/bin/darkroom $(TO)/lib/libdarkroom.a $(TO)/lib/libdarkroom.so $(TO)/lib/libdarkroom.so.$(SO_VERSION) \
+	    $(TO)/lib/libdarkroom.so.$(VERSION) $(TO)/include/darkroom.h $(TO)/include/scheduler.h \
+	    $(TO)/lib/pkgconfig/darkroom.pc $(TO)/share/man/man1/darkroom.1 \
+	    $(TO)/share/bash-completion/completions/darkroom $(TO)/share/zsh/site-functions/_darkroom \
+	    $(TO)/share/fish/vendor_completions.d/darkroom.fish
+	for f in $(MODELS); do rm -f $(TO)/share/darkroom/$$f; done
+	-find $(TO)/share/darkroom -depth -type d -exec rmdir {} + 2>/dev/null
 
 format:
 	clang-format -i $(wildcard include/*.h src/*/*.[ch] schedulers/*.[ch] tests/*.[ch] tests/*/*.[ch] samples/schedulers/*.c models/clip/*.c)

@@ -238,6 +238,21 @@ static void print_zsh_action(const struct option *option)
     }
 }
 
+static void print_zsh_options(unsigned commands, const char *words)
+{
+    printf("        _arguments \\\n");
+    for (size_t i = 0; option_at(i); i++) {
+        const struct option *option = option_at(i);
+        if (!(option->commands & commands)) continue;
+        printf("            '--%s%s[", option->name, option_takes_value(option) ? "=" : "");
+        print_quoted(option->help, "[]:\\");
+        printf("]");
+        print_zsh_action(option);
+        printf("' \\\n");
+    }
+    printf("            '*:word:%s' ;;\n", words);
+}
+
 static int complete_zsh(void)
 {
     printf("#compdef darkroom\n"
@@ -251,43 +266,24 @@ static int complete_zsh(void)
     printf(
         " }\n"
         "_darkroom() {\n"
-        "    local command=${words[2]} show=\n"
-        "    [[ $command == schedulers && ${words[3]} == show && $CURRENT -gt 3 ]] && show=1\n"
+        "    local command=${words[2]}\n"
+        "    [[ $command == schedulers && ${words[3]} == show && $CURRENT -gt 3 ]] && "
+        "command='schedulers show'\n"
         "    if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then _darkroom_commands; return; fi\n"
         "    case $command in\n");
-    for (size_t c = 0; command_at(c); c++) {
-        const char *name = command_at(c)->name;
-        /* "schedulers" is told from "schedulers show" by the word behind it; everything else is
-         * render. */
-        if (strcmp(name, "schedulers show") == 0) continue;
-        printf("    %s)\n        %s_arguments \\\n", c == 0 ? "*" : name,
-               strcmp(name, "schedulers") == 0
-                   ? "[[ -n $show ]] && { _darkroom_show; return }\n        "
-                   : "");
-        for (size_t i = 0; option_at(i); i++) {
-            const struct option *option = option_at(i);
-            if (!(option->commands & (unsigned)command_at(c)->bit)) continue;
-            printf("            '--%s%s[", option->name, option_takes_value(option) ? "=" : "");
-            print_quoted(option->help, "[]:\\");
-            printf("]");
-            print_zsh_action(option);
-            printf("' \\\n");
-        }
-        printf("            '*:word:%s' ;;\n", strcmp(name, "info") == 0 ? "_darkroom_models"
-                                               : strcmp(name, "schedulers") == 0 ? "(show)"
-                                                                                 : " ");
+    for (size_t c = 1; command_at(c); c++) {
+        const struct command_row *command = command_at(c);
+        printf("    '%s')\n", command->name);
+        print_zsh_options(command->bit, command->bit == COMMAND_INFO         ? "_darkroom_models"
+                                        : command->bit == COMMAND_SCHEDULERS ? "(show)"
+                                        : command->bit == COMMAND_SHOW ? "_darkroom_schedulers"
+                                                                       : " ");
     }
-    printf("    esac\n}\n_darkroom_show() {\n    _arguments \\\n");
-    for (size_t i = 0; option_at(i); i++) {
-        const struct option *option = option_at(i);
-        if (!(option->commands & COMMAND_SHOW)) continue;
-        printf("        '--%s%s[", option->name, option_takes_value(option) ? "=" : "");
-        print_quoted(option->help, "[]:\\");
-        printf("]");
-        print_zsh_action(option);
-        printf("' \\\n");
-    }
-    printf("        '*:scheduler:_darkroom_schedulers'\n}\n_darkroom \"$@\"\n");
+    printf("    help) _darkroom_commands ;;\n"
+           "    completions) compadd bash zsh fish ;;\n"
+           "    *)\n");
+    print_zsh_options(COMMAND_RENDER, " ");
+    printf("    esac\n}\n_darkroom \"$@\"\n");
     return EXIT_DONE;
 }
 
