@@ -199,6 +199,22 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
 bool dk_tokenize(struct dk_model *model, const char *text, size_t text_bytes, int32_t **ids, size_t *n_ids,
                  struct dk_error *err);
 
+/*
+ * Dynamic prompts: {a|b}, weights {2::a|b}, counts {2$$a|b|c}, ranges and separators {2-3$$ and $$a|b|c}, nesting, and
+ * __animals__ for a line of animals.txt in the folder wildcards (NULL: there is none). \{ \} \| \_ are the characters.
+ * The seed fixes the choices, for ever. Free *prompt with dk_free.
+ */
+bool dk_expand_prompt(const char *text, const char *wildcards, uint64_t seed, char **prompt, struct dk_error *err);
+
+/*
+ * Every combination, at most limit of them, in the order of a number whose last digit is the last choice; options of
+ * weight 0 are left out, and a count gives every selection in every order. *complete (may be NULL) tells whether these
+ * are all. Free with dk_prompts_free.
+ */
+bool dk_expand_all(const char *text, const char *wildcards, size_t limit, char ***prompts, size_t *n_prompts,
+                   bool *complete, struct dk_error *err);
+void dk_prompts_free(char **prompts, size_t n_prompts);
+
 /* ---- schedulers ------------------------------------------------------------------------------------------------ */
 
 struct dk_scheduler_info {

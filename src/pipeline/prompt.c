@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/prompt.h"
 
+#include "pipeline/decimal.h"
 #include "pipeline/excerpt.h"
 
 #include <math.h>
@@ -118,27 +119,16 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
  */
 static size_t number_ahead(const struct parser *p, char closing, double *value)
 {
-    const char *s = p->text + p->at, *limit = p->text + p->n_bytes, *first;
-    double digits = 0, scale = 1;
-    int n_dots = 0, n_digits = 0;
-    for (s++; s < limit && is_blank(*s); s++) {}
+    const char *s = p->text + p->at + 1, *limit = p->text + p->n_bytes;
+    while (s < limit && is_blank(*s)) s++;
     bool minus = s < limit && *s == '-';
     if (s < limit && (*s == '-' || *s == '+')) s++;
-    for (first = s; s < limit && (is_digit(*s) || *s == '.'); s++) {
-        if (*s == '.') {
-            n_dots++;
-            continue;
-        }
-        n_digits++;
-        if (n_dots && scale >= 1e15) continue; /* beyond double's precision */
-        digits = fmin(10 * digits + (*s - '0'), PRODUCT_LIMIT);
-        if (n_dots) scale *= 10;
-    }
+    const char *first = s;
+    s = decimal_read(s, limit, value);
+    if (minus) *value = -*value;
     if (s == first) return 0;
     while (s < limit && is_blank(*s)) s++;
-    if (s == limit || *s != closing) return 0;
-    *value = n_dots > 1 || !n_digits ? (double)NAN : (minus ? -digits : digits) / scale;
-    return (size_t)(s + 1 - (p->text + p->at));
+    return s < limit && *s == closing ? (size_t)(s + 1 - (p->text + p->at)) : 0;
 }
 
 static void colon(struct parser *p)
