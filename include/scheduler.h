@@ -80,8 +80,8 @@ struct dk_solver_options {
 /* One call of the U-Net. */
 struct dk_call {
     struct dk_point at; /* where x is when it is asked */
-    int step;           /* the step it belongs to: from node[step] to node[step + 1] */
-    int stage;          /* 0 for the first call of a step; its meaning is the scheduler's */
+    struct dk_point to; /* where its step ends: node[step + 1] as a rule */
+    int step, stage;    /* what these mean is the scheduler's; stage 0 is the first call of a step */
 };
 
 /* A run before it starts: the upper part is given, plan() fills the lower. Read-only afterwards. */
@@ -114,20 +114,21 @@ struct dk_step {
 };
 
 enum dk_scheduler_flags {
-    DK_EXPLODING = 1,     /* written in the variance exploding form */
-    DK_ANY_FORM = 2,      /* written for (1) as it stands: right in either form; this one or DK_EXPLODING: also for EDM */
-    DK_ZERO_ALPHA = 4,    /* can start at alpha 0 exactly (zero terminal SNR); others start just below it */
-    DK_INTEGER_T = 8,     /* its timesteps are whole numbers, also where a config asks for Karras sigmas */
-    DK_DROPS_LAST = 16,   /* spaces N + 1 timesteps and drops the last (the DPM-Solver family) */
-    DK_FULL_RANGE = 32,   /* a config's sigma schedule spans the training range, not that of the spacing */
-    DK_ALPHA_END = 64,    /* ends where the config's set_alpha_to_one says, */
-    DK_FIRST_ALPHA = 128, /* and at alpha_bar[0] where it says nothing (PNDM) */
-    DK_SIGMA_END = 256,   /* ends where the config's final_sigmas_type says */
-    DK_CLIPS = 512,       /* x0 is clipped to +-1 unless the config says otherwise (DDIM, DDPM) */
-    DK_RAW_EPS = 1024,    /* eps stays what the U-Net said when x0 is clipped (DDIM) */
-    DK_STOCHASTIC = 2048, /* draws noise; with eta above 0 only if DK_ETA is set too */
-    DK_ETA = 4096,        /* eta means something */
-    DK_DISTILLED = 8192   /* for models distilled to few steps; blurs with others */
+    DK_EXPLODING = 1,         /* written in the variance exploding form */
+    DK_ANY_FORM = 2,          /* written for (1) as it stands: right in either form. This or DK_EXPLODING: also for EDM */
+    DK_ZERO_ALPHA = 4,        /* can start at alpha 0 exactly (zero terminal SNR); others start just below it */
+    DK_INTEGER_T = 8,         /* spaced timesteps are whole numbers, */
+    DK_INTEGER_SIGMA_T = 16,  /* and so are those of a config's sigma schedule */
+    DK_DROPS_LAST = 32,       /* spaces N + 1 timesteps and drops the last (the DPM-Solver family) */
+    DK_FULL_RANGE = 64,       /* a config's sigma schedule spans the training range, not that of the spacing */
+    DK_ALPHA_END = 128,       /* ends where the config's set_alpha_to_one says, */
+    DK_FIRST_ALPHA = 256,     /* and at alpha_bar[0] where it says nothing (PNDM) */
+    DK_SIGMA_END = 512,       /* ends where the config's final_sigmas_type says */
+    DK_CLIPS = 1024,          /* x0 is clipped to +-1 unless the config says otherwise (DDIM, DDPM) */
+    DK_RAW_EPS = 2048,        /* eps stays what the U-Net said when x0 is clipped (DDIM) */
+    DK_STOCHASTIC = 4096,     /* draws noise; with DK_ETA only if eta is above 0 */
+    DK_ETA = 8192,            /* eta means something */
+    DK_DISTILLED = 16384      /* for models distilled to few steps; blurs with others */
 };
 
 struct dk_scheduler {

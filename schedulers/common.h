@@ -23,12 +23,23 @@ static inline bool dk_refuse(struct dk_plan *plan, const char *format, ...)
     return false;
 }
 
-static inline bool dk_call_add(struct dk_plan *plan, struct dk_point at, int step, int stage)
+static inline bool dk_call_add(struct dk_plan *plan, struct dk_call call)
 {
     if (plan->n_calls >= plan->n_calls_max)
         return dk_refuse(plan, "%d steps need more than %d passes: ask for fewer steps", plan->n_steps,
                          plan->n_calls_max);
-    plan->call[plan->n_calls++] = (struct dk_call){at, step, stage};
+    plan->call[plan->n_calls++] = call;
+    return true;
+}
+
+/* Two calls a step, the second one at second(step i); the last step, which ends at sigma 0, has one. */
+static inline bool dk_plan_two(struct dk_plan *plan, struct dk_point (*second)(const struct dk_plan *plan, int i))
+{
+    for (int i = 0; i < plan->n_steps; i++) {
+        struct dk_point at = plan->node[i], to = plan->node[i + 1];
+        if (!dk_call_add(plan, (struct dk_call){at, to, i, 0})) return false;
+        if (to.sigma > 0 && !dk_call_add(plan, (struct dk_call){second(plan, i), to, i, 1})) return false;
+    }
     return true;
 }
 
@@ -56,26 +67,20 @@ static inline struct dk_point dk_point_of_sigma(const struct dk_plan *plan, doub
 }
 
 /* The call being answered, where it was made, and where its step ends. */
-static inline const struct dk_call *dk_this_call(const struct dk_step *s)
+static inline const struct dk_call *dk_this_call(const struct dk_step *s) { return &s->plan->call[s->call]; }
+static inline struct dk_point dk_here(const struct dk_step *s) { return dk_this_call(s)->at; }
+static inline struct dk_point dk_next(const struct dk_step *s) { return dk_this_call(s)->to; }
+/* Whether this step has calls to come. */
+static inline bool dk_more_calls(const struct dk_step *s)
 {
-    return &s->plan->call[s->call];
-}
-static inline struct dk_point dk_here(const struct dk_step *s)
-{
-    return dk_this_call(s)->at;
-}
-static inline struct dk_point dk_next(const struct dk_step *s)
-{
-    return s->plan->node[dk_this_call(s)->step + 1];
+    const struct dk_call *call = dk_this_call(s);
+    return s->call + 1 < s->plan->n_calls && call[1].step == call->step;
 }
 
 /* ---- vectors -------------------------------------------------------------------------------------------------- */
 
 /* Vector i of this image's memory. */
-static inline float *dk_vector(const struct dk_step *s, int i)
-{
-    return s->state + (size_t)i * s->n;
-}
+static inline float *dk_vector(const struct dk_step *s, int i) { return s->state + (size_t)i * s->n; }
 
 /* The next unit normals of this image's generator, [n]. */
 static inline const float *dk_noise(const struct dk_step *s)
@@ -112,6 +117,73 @@ static inline void dk_ancestral(double sigma, double next, double eta, double *d
     double share = isinf(sigma) ? 1 : (sigma * sigma - next * next) / (sigma * sigma);
     *up = fmin(next, eta * next * sqrt(fmax(share, 0)));
     *down = sqrt(fmax(next * next - *up * *up, 0));
+}
+
+/* DDIM, eq. 12 and 16 (schedulers/ddim.c). */
+static inline void dk_ddim_step(struct dk_step *s)
+{
+    struct dk_point here = dk_here(s), next = dk_next(s);
+    double a = here.alpha * here.alpha, a_next = next.alpha * next.alpha;
+    double variance = (1 - a_next) / (1 - a) * (1 - a / a_next);
+    double noise_share = s->plan->eta * sqrt(fmax(variance, 0));
+
+    dk_mix(s->x, next.alpha, s->x0, sqrt(fmax(1 - a_next - noise_share * noise_share, 0)), s->eps, s->n);
+    if (noise_share > 0) dk_add(s->x, noise_share, dk_noise(s), s->n);
+}
+
+/* Euler ancestral (schedulers/euler_a.c). */
+static inline void dk_euler_ancestral_step(struct dk_step *s)
+{
+    double sigma = dk_here(s).sigma, down, up;
+    dk_ancestral(sigma, dk_next(s).sigma, s->plan->eta, &down, &up);
+    dk_mix(s->x, down / sigma, s->x, 1 - down / sigma, s->x0, s->n);
+    if (up > 0) dk_add(s->x, up, dk_noise(s), s->n);
+}
+
+/* Multistep consistency sampling (schedulers/lcm.c). */
+static inline void dk_lcm_step(struct dk_step *s)
+{
+    struct dk_point next = dk_next(s);
+    double tau = dk_here(s).t * s->plan->options->timestep_scaling, d = 0.25;
+    double c_skip = d / (tau * tau + d), c_out = tau / sqrt(tau * tau + d);
+
+    dk_mix(s->x, c_skip, s->x, c_out, s->x0, s->n);
+    if (s->call < s->plan->n_calls - 1) dk_mix(s->x, next.alpha, s->x, next.sigma, dk_noise(s), s->n);
+}
+
+/* ---- history --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Multistep solvers remember what the U-Net said at the last steps: dk_keep() puts v in a ring of k vectors, dk_past()
+ * finds what was put there back steps ago (0: this step's).
+ */
+static inline void dk_keep(const struct dk_step *s, int k, const float *v)
+{
+    dk_copy(dk_vector(s, dk_this_call(s)->step % k), v, s->n);
+}
+static inline const float *dk_past(const struct dk_step *s, int k, int back)
+{
+    return dk_vector(s, (dk_this_call(s)->step - back) % k);
+}
+/* lambda back steps ago. */
+static inline double dk_past_lambda(const struct dk_step *s, int back)
+{
+    return dk_lambda(s->plan->node[dk_this_call(s)->step - back]);
+}
+
+/*
+ * The order at a step: what is wanted, at most what the history allows; at the end of a run lower again: 1 when the
+ * step ends at sigma 0 (there is no lambda to interpolate to), and in short runs (under 15) 1 and 2 for the last two.
+ */
+static inline int dk_order_at(const struct dk_step *s, int wanted)
+{
+    const struct dk_plan *plan = s->plan;
+    int step = dk_this_call(s)->step, left = plan->n_steps - step;
+    int order = step + 1 < wanted ? step + 1 : wanted;
+    bool lowers = plan->options->lower_order_final && plan->n_steps < 15;
+    if (left == 1 && (dk_next(s).sigma <= 0 || plan->options->euler_at_final || lowers)) return 1;
+    if (left == 2 && lowers && order > 2) return 2;
+    return order;
 }
 
 #endif

@@ -13,17 +13,6 @@
  */
 #include "common.h"
 
-static void step(struct dk_step *s)
-{
-    struct dk_point here = dk_here(s), next = dk_next(s);
-    double a = here.alpha * here.alpha, a_next = next.alpha * next.alpha;
-    double variance = (1 - a_next) / (1 - a) * (1 - a / a_next);
-    double noise_share = s->plan->eta * sqrt(fmax(variance, 0));
-
-    dk_mix(s->x, next.alpha, s->x0, sqrt(fmax(1 - a_next - noise_share * noise_share, 0)), s->eps, s->n);
-    if (s->plan->eta > 0) dk_add(s->x, noise_share, dk_noise(s), s->n);
-}
-
 const struct dk_scheduler dk_scheduler_ddim = {
     DK_SCHEDULER_HEAD,
     .name = "ddim",
@@ -37,6 +26,6 @@ const struct dk_scheduler dk_scheduler_ddim = {
     .steps_low = 20,
     .steps_high = 50,
     .spacing = DK_LEADING,
-    .step = step,
+    .step = dk_ddim_step,
 };
 DK_SCHEDULER_PLUGIN(dk_scheduler_ddim)

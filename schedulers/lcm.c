@@ -14,16 +14,6 @@
  */
 #include "common.h"
 
-static void step(struct dk_step *s)
-{
-    struct dk_point next = dk_next(s);
-    double tau = dk_here(s).t * s->plan->options->timestep_scaling, d = 0.25;
-    double c_skip = d / (tau * tau + d), c_out = tau / sqrt(tau * tau + d);
-
-    dk_mix(s->x, c_skip, s->x, c_out, s->x0, s->n);
-    if (s->call < s->plan->n_calls - 1) dk_mix(s->x, next.alpha, s->x, next.sigma, dk_noise(s), s->n);
-}
-
 const struct dk_scheduler dk_scheduler_lcm = {
     DK_SCHEDULER_HEAD,
     .name = "lcm",
@@ -38,6 +28,6 @@ const struct dk_scheduler dk_scheduler_lcm = {
     .steps_high = 8,
     .guidance = 1.5,
     .timesteps = dk_distilled_timesteps,
-    .step = step,
+    .step = dk_lcm_step,
 };
 DK_SCHEDULER_PLUGIN(dk_scheduler_lcm)

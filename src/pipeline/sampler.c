@@ -74,7 +74,7 @@ static bool plan_calls(struct sampler *s, struct dk_error *err)
     if (s->scheduler->plan) {
         ok = s->scheduler->plan(plan);
     } else {
-        for (int i = 0; i < plan->n_steps; i++) plan->call[i] = (struct dk_call){plan->node[i], i, 0};
+        for (int i = 0; i < plan->n_steps; i++) plan->call[i] = (struct dk_call){plan->node[i], plan->node[i + 1], i, 0};
         plan->n_calls = plan->n_steps;
     }
     if (!ok) return dk_fail(err, DK_ERROR_ARGUMENT, "scheduler %s: %s", s->scheduler->name, plan->reason);
@@ -89,8 +89,7 @@ static bool check_calls(const struct sampler *s, struct dk_error *err)
     for (int i = 0; ok && i < plan->n_calls; i++) {
         const struct dk_call *c = &plan->call[i];
         ok = isfinite(c->at.t) && (plan->model->edm || (c->at.t >= -20 && c->at.t <= plan->model->n_train - 1)) &&
-             isfinite(c->at.alpha) && c->at.alpha >= 0 && isfinite(c->at.sigma) && c->at.sigma > 0 && c->step >= 0 &&
-             c->step < plan->n_steps;
+             isfinite(c->at.alpha) && c->at.alpha >= 0 && isfinite(c->at.sigma) && c->at.sigma > 0 && isfinite(c->to.sigma) && c->to.sigma >= 0;
         if (!ok)
             return dk_fail(err, DK_ERROR_ARGUMENT, "scheduler %s: call %d of its plan is unsound (t %g, alpha %g, sigma "
                            "%g): choose another scheduler or schedule", s->scheduler->name, i, c->at.t, c->at.alpha,

@@ -318,9 +318,10 @@ static void by_config_schedule(struct making *m)
     default: exponential(m, max, min); break;
     }
     timesteps_from_sigmas(m);
-    bool rounds = has(m, DK_INTEGER_T) && !m->model->edm;
-    for (int i = 0; rounds && i < m->n; i++) m->t[i] = rint(m->t[i]);
-    if (rounds && !falls(m->t, m->n)) timesteps_from_sigmas(m); /* rounding made two alike: keep the fractions */
+    if (!has(m, DK_INTEGER_SIGMA_T) || m->model->edm) return;
+    bool cuts = m->config->sigma_schedule == SIGMAS_EXPONENTIAL || m->config->sigma_schedule == SIGMAS_BETA;
+    for (int i = 0; i < m->n; i++) m->t[i] = cuts ? floor(m->t[i] + 1e-9) : rint(m->t[i]);
+    if (!falls(m->t, m->n)) timesteps_from_sigmas(m); /* rounding made two alike: keep the fractions */
 }
 
 static void by_spacing(struct making *m)
