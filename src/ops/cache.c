@@ -10,7 +10,8 @@ struct entry {
     const void *weight;
     enum pack_kind kind;
     size_t size_bytes;
-    float *data;
+    float *data; /* NULL: the slot is free */
+    bool filled;
 };
 
 /* A hash table with open addressing in front of the data, all in one arena of its own. */
@@ -68,23 +69,38 @@ static size_t hash(const void *weight, enum pack_kind kind, size_t size_bytes)
     return (size_t)(h >> 40) % N_SLOTS;
 }
 
+/* The entry, or the free slot where it would be. */
+static struct entry *find(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes)
+{
+    size_t i = hash(weight, kind, size_bytes);
+    for (; cache->slots[i].data; i = (i + 1) % N_SLOTS) {
+        const struct entry *e = &cache->slots[i];
+        if (e->weight == weight && e->kind == kind && e->size_bytes == size_bytes) break;
+    }
+    return &cache->slots[i];
+}
+
 float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes,
                       bool *is_new)
 {
     *is_new = false;
     if (!cache) return NULL;
-    size_t i = hash(weight, kind, size_bytes);
-    for (; cache->slots[i].data; i = (i + 1) % N_SLOTS) {
-        const struct entry *e = &cache->slots[i];
-        if (e->weight == weight && e->kind == kind && e->size_bytes == size_bytes) return e->data;
+    struct entry *e = find(cache, weight, kind, size_bytes);
+    if (!e->data) {
+        size_t used = pack_cache_bytes(cache);
+        if (cache->n_entries == MAX_ENTRIES || used > cache->limit_bytes || size_bytes > cache->limit_bytes - used)
+            return NULL;
+        float *data = arena_alloc(&cache->arena, size_bytes, NULL);
+        if (!data) return NULL;
+        *e = (struct entry){weight, kind, size_bytes, data, false};
+        cache->n_entries++;
     }
-    size_t used = pack_cache_bytes(cache);
-    if (cache->n_entries == MAX_ENTRIES || used > cache->limit_bytes || size_bytes > cache->limit_bytes - used)
-        return NULL;
-    float *data = arena_alloc(&cache->arena, size_bytes, NULL);
-    if (!data) return NULL;
-    cache->slots[i] = (struct entry){weight, kind, size_bytes, data};
-    cache->n_entries++;
-    *is_new = true;
-    return data;
+    *is_new = !e->filled;
+    return e->data;
+}
+
+void pack_cache_filled(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes)
+{
+    struct entry *e = find(cache, weight, kind, size_bytes);
+    if (e->data) e->filled = true;
 }

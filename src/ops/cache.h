@@ -23,10 +23,11 @@ size_t pack_cache_bytes(const struct pack_cache *cache);
 enum pack_kind { PACK_PANELS, PACK_GEGLU, PACK_CONV, PACK_WINOGRAD };
 
 /*
- * The entry's memory, 64-byte aligned, or NULL if there is no room. *is_new tells that the caller must fill it before
- * anyone asks again.
+ * The entry's memory, 64-byte aligned, or NULL if there is no room. While *is_new the caller must fill it and then say
+ * so with pack_cache_filled(); an entry whose filling failed stays new.
  */
 float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes,
                       bool *is_new);
+void pack_cache_filled(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes);
 
 #endif

@@ -77,16 +77,15 @@ static void run_task(const struct ops *o, const struct product *p, const struct 
 struct panel_store {
     float *data;
     size_t chunk; /* panels held at once */
-    bool filled;
+    size_t cache_bytes;
+    bool filled, is_new; /* is_new: lies in the cache, to be filled now */
 };
 
 static struct panel_store find_store(struct ops *o, const struct product *p, size_t panel_floats, size_t n_panels)
 {
-    struct panel_store s = {.chunk = n_panels};
-    bool is_new = false;
-    s.data = pack_cache_get(o->cache, p->weights.weight->data, p->weights.kind,
-                            n_panels * panel_floats * sizeof(float), &is_new);
-    s.filled = s.data && !is_new;
+    struct panel_store s = {.chunk = n_panels, .cache_bytes = n_panels * panel_floats * sizeof(float)};
+    s.data = pack_cache_get(o->cache, p->weights.weight->data, p->weights.kind, s.cache_bytes, &s.is_new);
+    s.filled = s.data && !s.is_new;
     if (!s.data) {
         s.chunk = min_size(n_panels, max_size(CHUNK_FLOATS / panel_floats, 8));
         s.data = ops_floats(o, s.chunk, panel_floats);
@@ -122,6 +121,7 @@ bool product_run(struct ops *o, const struct product *p, const char *op)
                 run_task(o, p, &cut, i, store.data, k, first, count, own);
         }
     }
+    if (store.is_new) pack_cache_filled(o->cache, p->weights.weight->data, p->weights.kind, store.cache_bytes);
     arena_reset(o->arena, mark);
     return true;
 }
