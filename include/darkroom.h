@@ -193,6 +193,26 @@ struct dk_stats {
 bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_jobs, struct dk_image *images,
                const struct dk_hooks *hooks, struct dk_stats *stats, struct dk_error *err);
 
+/* ---- converting ------------------------------------------------------------------------------------------------ */
+
+/* Zero-initialise; every field has a meaning at zero. */
+struct dk_convert_options {
+    const char *format; /* NULL: as the output's name ends; "safetensors" or "gguf" */
+    const char *dtype;  /* NULL: as they are; "f32", "f16", "bf16", for GGUF also "q8_0", "q4_0", "q4_k" */
+    bool overwrite;
+    void (*progress)(void *user, size_t done_bytes, size_t total_bytes); /* may be NULL */
+    void *user;
+    const volatile int *cancel; /* the conversion stops once this is not 0; may be NULL */
+};
+
+/*
+ * Writes the model at in (a folder, or a file of any kind that can be read) as one file with names as diffusers has
+ * them: those of several parts begin with "unet.", "vae.", "text_encoder.", "text_encoder_2.". What the file says beside
+ * the tensors is kept, and so are a folder's configs, as text under their paths ("unet/config.json"). Integers stay what
+ * they are. With quantised types, matrices are quantised and the rest becomes f16.
+ */
+bool dk_convert(const char *in, const char *out, const struct dk_convert_options *options, struct dk_error *err);
+
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
 /* Token ids of a text with start and end token, not padded or cut. Free *ids with dk_free. */

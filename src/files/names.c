@@ -310,14 +310,14 @@ static void number_levels(struct plan *plan)
  * SD 2 uses the last but one layer of its OpenCLIP tower, and diffusers' conversion leaves the last
  * one out. A single file has it. By spelling, or (sd.cpp rewrites it) by ViT-H's numbers.
  */
-static bool last_layer_dropped(const struct plan *plan, bool has_openclip)
+static bool last_layer_dropped(const struct plan *plan, bool has_openclip, bool has_rewritten)
 {
-    return has_openclip || (plan->n_layers[0] == 24 && plan->width[0] == 1024);
+    return has_openclip || (has_rewritten && plan->n_layers[0] == 24 && plan->width[0] == 1024);
 }
 
 static void count_blocks(struct plan *plan, const struct weights *w, const struct anchor *anchor)
 {
-    bool has_openclip = false;
+    bool has_openclip = false, has_rewritten = false;
     for (size_t i = 0; i < w->n_items; i++) {
         const struct prefix *p = w->kind == WEIGHTS_CHECKPOINT ? prefix_of(w->items[i].name) : NULL;
         enum spelling spelling = p ? p->spelling : anchor ? anchor->spelling : SPELLING_DIFFUSERS;
@@ -329,9 +329,11 @@ static void count_blocks(struct plan *plan, const struct weights *w, const struc
             plan->n_vae_up = level + 1;
         if (spelling >= SPELLING_TRANSFORMERS) count_text(plan, encoder, &w->items[i], name);
         if (p && spelling == SPELLING_OPENCLIP && encoder == 0) has_openclip = true;
+        if (p && strcmp(p->prefix, "cond_stage_model.transformer.") == 0) has_rewritten = true;
     }
     number_levels(plan);
-    plan->drop_last = w->kind == WEIGHTS_CHECKPOINT && last_layer_dropped(plan, has_openclip);
+    plan->drop_last =
+        w->kind == WEIGHTS_CHECKPOINT && last_layer_dropped(plan, has_openclip, has_rewritten);
 }
 
 /* ---- one tensor

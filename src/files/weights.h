@@ -48,8 +48,8 @@ const char *weights_kind_name(enum weights_kind kind); /* "a LoRA" and the like,
 /*
  * One network of a checkpoint as weights of its own, names without the prefix: part is "unet",
  * "vae", "text_encoder" or "text_encoder_2". NULL when there is none. A file that is that network
- * alone is its own part, so -m checkpoint and
- * --vae file need no distinction. The answer belongs to weights and lives as long.
+ * alone is its own part, so -m checkpoint and --vae file need no distinction. An SD 2 text encoder
+ * comes without OpenCLIP's last layer, which SD 2 leaves out. The answer lives as long as weights.
  */
 struct weights *weights_part(struct weights *weights, const char *part);
 

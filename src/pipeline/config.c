@@ -363,7 +363,7 @@ bool config_guess_vae(const struct weights *weights, bool sdxl, struct config_va
     return true;
 }
 
-bool config_guess_clip(const struct weights *weights, bool drop_last, struct config_clip *out,
+bool config_guess_clip(const struct weights *weights, struct config_clip *out,
                        struct dk_error *err)
 {
     int64_t width = dim_of(weights, "text_model.embeddings.token_embedding.weight", 1);
@@ -385,7 +385,7 @@ bool config_guess_clip(const struct weights *weights, bool drop_last, struct con
         .net = {.n_heads = width % 64 == 0 ? (int)(width / 64) : 1,
                 .act = width <= 768 ? ACT_QUICK_GELU : ACT_GELU,
                 .norm_eps = 1e-5f,
-                .n_layers = drop_last && n_layers > 1 ? n_layers - 1 : n_layers,
+                .n_layers = n_layers,
                 .eos_id = -1},
         .model_max_length = (int)length};
     return true;

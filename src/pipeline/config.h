@@ -51,14 +51,13 @@ bool config_parse_clip(const json_t *object, const char *subject, struct config_
 
 /*
  * From the tensors alone. pooled_width: what the second text encoder gives, 0 when there is one
- * encoder. For the text encoder: drop_last leaves out the last layer, as SD 2 wants of a file with
- * all of OpenCLIP's.
+ * encoder. SD 2 leaves out OpenCLIP's last layer; the weights come without it from any file.
  */
 bool config_guess_unet(const struct weights *weights, int64_t pooled_width, struct config_unet *out,
                        struct dk_error *err);
 bool config_guess_vae(const struct weights *weights, bool sdxl, struct config_vae *out,
                       struct dk_error *err);
-bool config_guess_clip(const struct weights *weights, bool drop_last, struct config_clip *out,
+bool config_guess_clip(const struct weights *weights, struct config_clip *out,
                        struct dk_error *err);
 
 #endif

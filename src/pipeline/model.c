@@ -109,7 +109,7 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
 /* Both text encoders' configs are needed before the U-Net's: a single file's U-Net is guessed from
  * the pooled width. */
 static bool open_text_encoder(struct dk_model *model, const char *name, const char *tokenizer_name,
-                              const struct dk_model_options *options, bool optional, bool only,
+                              const struct dk_model_options *options, bool optional,
                               struct dk_error *err)
 {
     struct source source = {0};
@@ -120,10 +120,7 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
         find_part(model, name, first ? options->text_encoder : NULL, optional, &source, err);
     if (good && source.weights) {
         good = source.config ? config_read_clip(source.config, &config, err)
-                             : config_guess_clip(source.weights, false, &config, err);
-        if (good && !source.config && only &&
-            config.net.act == ACT_GELU) /* SD 2: all of OpenCLIP but the last layer */
-            good = config_guess_clip(source.weights, true, &config, err);
+                             : config_guess_clip(source.weights, &config, err);
         e->clip = good ? clip_load(&config.net, source.weights, err) : NULL;
         good = e->clip != NULL;
         if (good) model->text.n_items++;
@@ -347,10 +344,10 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
     bool two = model->checkpoint ? weights_part(model->checkpoint, "text_encoder_2") != NULL
                                  : second && path_is_folder(second);
     free(second);
-    if (!open_text_encoder(model, "text_encoder", "tokenizer", options, false, !two, err))
+    if (!open_text_encoder(model, "text_encoder", "tokenizer", options, false, err))
         return false;
     if (two &&
-        !open_text_encoder(model, "text_encoder_2", "tokenizer_2", options, true, false, err))
+        !open_text_encoder(model, "text_encoder_2", "tokenizer_2", options, true, err))
         return false;
     if (!open_unet(model, options, &unet, err) || !open_vae(model, options, &vae, err) ||
         !open_scheduler(model, options, err) || !check_fit(model, err))
