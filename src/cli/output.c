@@ -263,7 +263,7 @@ char *output_name(const struct request *request, const char *model_name, int ind
 static char *folder_of(const char *path)
 {
     size_t n = (size_t)(file_name(path) - path);
-    return n == 0 ? text_copy(".") : text_copy_n(path, n);
+    return n == 0 ? text_copy(".") : text_copy_n(path, n > 1 ? n - 1 : 1); /* "/" stays */
 }
 
 /*
