@@ -4,7 +4,8 @@
 # A test is an executable that prints "name: N passed, N failed" as its last line (", N skipped" may follow).
 cd "$(dirname "$0")/.." || exit 1
 build=$1
-export DARKROOM="$2" BUILD="$build"
+# the program may lie in another build folder, from which no models/ is found
+export DARKROOM="$2" BUILD="$build" DARKROOM_MODELS="$PWD/models"
 passed=0 failed=0
 for test in "$build"/tests/check* tests/*.sh; do
     case $test in
