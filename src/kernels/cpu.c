@@ -7,10 +7,16 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+#define CPUID_1_ECX_F16C (1u << 29) /* clang's __builtin_cpu_supports does not know "f16c" */
+
 static bool has_avx2(void)
 {
+    unsigned eax, ebx, ecx, edx;
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & CPUID_1_ECX_F16C);
 }
 #endif
 
