@@ -28,8 +28,9 @@ struct wino {
     const struct conv_plan *c;
     struct pack_job weights;
     size_t tiles_h, tiles_w, n_panels;
-    size_t panel_floats; /* of U: WINO_PLANES * in * GEMM_PANEL */
-    size_t v_row;        /* floats from tile to tile in V */
+    /* Planes are a cache line more than a multiple of the page apart, else they would share the same cache sets. */
+    size_t u_plane, panel_floats; /* of U: [in][GEMM_PANEL] and a line, 36 times that */
+    size_t v_row;                 /* floats from tile to tile in V */
     const ptrdiff_t *row;
     const struct gemm_run *runs;
     size_t n_runs;
@@ -41,7 +42,9 @@ bool conv_winograd_suits(const struct conv_plan *c)
     return c->side == 3 && c->stride == 1 && !c->args->pad_end_only && c->in % 8 == 0 && c->out % 8 == 0;
 }
 
-/* M of n_tiles tiles for n_panels panels from V; m [36][n_tiles][n_panels * 16]. */
+static size_t m_plane(size_t n_tiles, size_t n_panels) { return n_tiles * n_panels * GEMM_PANEL + LINE; }
+
+/* M of n_tiles tiles for n_panels panels from V; m [36] planes of [n_tiles][n_panels * 16]. */
 static void multiply(const struct wino *w, const float *v, size_t v_plane, size_t n_tiles, const float *u,
                      size_t n_panels, float *m, float *partial)
 {
@@ -53,8 +56,8 @@ static void multiply(const struct wino *w, const float *v, size_t v_plane, size_
     for (size_t plane = 0; plane < WINO_PLANES; plane++) {
         g.a = v + plane * v_plane;
         for (size_t i = 0; i < n_panels; i++) {
-            g.b = u + i * w->panel_floats + plane * w->c->in * GEMM_PANEL;
-            g.c = m + plane * n_tiles * ldc + i * GEMM_PANEL;
+            g.b = u + i * w->panel_floats + plane * w->u_plane;
+            g.c = m + plane * m_plane(n_tiles, n_panels) + i * GEMM_PANEL;
             w->kernels->gemm(&g);
         }
     }
@@ -62,14 +65,14 @@ static void multiply(const struct wino *w, const float *v, size_t v_plane, size_
 
 /* One tile's outputs, channels first_panel * 16 on, from M. */
 static void store_tile(const struct wino *w, size_t sample, size_t tile_y, size_t tile_x, size_t first_panel,
-                       size_t n_panels, const float *m, size_t m_plane)
+                       size_t n_panels, const float *m, size_t plane_stride)
 {
     const struct conv_plan *c = w->c;
     size_t channel = first_panel * GEMM_PANEL, y = tile_y * WINO_OUT, x = tile_x * WINO_OUT;
     size_t at = ((sample * c->out_h + y) * c->out_w + x) * c->out + channel;
     struct wino_output out = {
         .m = m,
-        .plane_stride = m_plane,
+        .plane_stride = plane_stride,
         .c = min_size(n_panels * GEMM_PANEL, c->out - channel),
         .rows = (int)min_size(WINO_OUT, c->out_h - y),
         .columns = (int)min_size(WINO_OUT, c->out_w - x),
@@ -99,11 +102,10 @@ static struct cut cut_map(const struct wino *w)
     cut.blocks_h = ceil_div(w->tiles_h, cut.tiles_h);
     cut.tiles_h = ceil_div(w->tiles_h, cut.blocks_h);
     size_t tiles = cut.tiles_h * cut.tiles_w, in = w->c->in;
-    /* Planes a multiple of the page apart would fall on the same cache sets. */
     cut.v_plane = tiles * w->v_row + LINE;
     cut.v_at = round_up((cut.tiles_h * WINO_OUT + 2) * (cut.tiles_w * WINO_OUT + 2) * in, LINE);
     cut.m_at = cut.v_at + WINO_PLANES * cut.v_plane;
-    cut.partial_at = cut.m_at + WINO_PLANES * tiles * GROUP * GEMM_PANEL;
+    cut.partial_at = cut.m_at + WINO_PLANES * m_plane(tiles, GROUP);
     cut.size = cut.partial_at + tiles * GEMM_PANEL;
     return cut;
 }
@@ -129,7 +131,7 @@ static void run_block(const struct wino *w, const struct cut *cut, size_t block,
         multiply(w, v, cut->v_plane, n_tiles, w->u + panel * w->panel_floats, n_panels, m, scratch + cut->partial_at);
         for (size_t t = 0; t < n_tiles; t++)
             store_tile(w, sample, top + t / tiles_w, left + t % tiles_w, panel, n_panels, m + t * width,
-                       n_tiles * width);
+                       m_plane(n_tiles, n_panels));
     }
 }
 
@@ -150,7 +152,7 @@ static bool run_large(struct ops *o, struct wino *w, bool u_is_new, int n_thread
         if (u_is_new) {
 #pragma omp for schedule(dynamic)
             for (size_t i = 0; i < w->n_panels; i++)
-                pack_winograd(w->kernels, &w->weights, i, own, w->u + i * w->panel_floats, w->c->in * GEMM_PANEL);
+                pack_winograd(w->kernels, &w->weights, i, own, w->u + i * w->panel_floats, w->u_plane);
         }
 #pragma omp for schedule(dynamic) nowait
         for (size_t i = 0; i < n_blocks; i++) run_block(w, &cut, i, own);
@@ -174,7 +176,7 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
     const struct conv_plan *c = w->c;
     size_t each = w->tiles_h * w->tiles_w, n_tiles = c->n * each, step = min_size(n_tiles, STEP_TILES);
     size_t rows = w->tiles_h * WINO_OUT + 2, columns = w->tiles_w * WINO_OUT + 2;
-    size_t v_plane = step * w->v_row + LINE, m_floats = WINO_PLANES * step * GEMM_PANEL;
+    size_t v_plane = step * w->v_row + LINE, m_floats = WINO_PLANES * m_plane(step, 1);
     size_t pack_floats = round_up(pack_scratch(&w->weights), LINE);
     size_t u_floats = w->u ? 0 : w->panel_floats, size = pack_floats + m_floats + step * GEMM_PANEL + u_floats;
     float *padded = ops_floats(o, c->n * rows, columns * c->in), *v = ops_floats(o, WINO_PLANES, v_plane);
@@ -195,12 +197,12 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
             for (size_t panel = 0; panel < w->n_panels; panel++) {
                 float *u = w->u ? w->u + panel * w->panel_floats : partial + step * GEMM_PANEL;
                 if (!w->u || (u_is_new && first == 0))
-                    pack_winograd(w->kernels, &w->weights, panel, own, u, c->in * GEMM_PANEL);
+                    pack_winograd(w->kernels, &w->weights, panel, own, u, w->u_plane);
                 multiply(w, v, v_plane, count, u, 1, m, partial);
                 for (size_t t = 0; t < count; t++) {
                     size_t in_map = (first + t) % each;
                     store_tile(w, (first + t) / each, in_map / w->tiles_w, in_map % w->tiles_w, panel, 1,
-                               m + t * GEMM_PANEL, count * GEMM_PANEL);
+                               m + t * GEMM_PANEL, m_plane(count, 1));
                 }
             }
         }
@@ -216,7 +218,8 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
         .weights = {&c->args->conv->weight, PACK_WINOGRAD, c->out, c->in, 9},
         .tiles_h = ceil_div(c->out_h, WINO_OUT),
         .tiles_w = ceil_div(c->out_w, WINO_OUT),
-        .panel_floats = WINO_PLANES * c->in * GEMM_PANEL,
+        .u_plane = (c->in + 1) * GEMM_PANEL,
+        .panel_floats = WINO_PLANES * (c->in + 1) * GEMM_PANEL,
         /* Rows a multiple of 1 KB apart would crowd a few sets of the first-level cache. */
         .v_row = c->in % 256 == 0 ? c->in + LINE : c->in,
     };
