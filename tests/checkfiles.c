@@ -52,9 +52,7 @@ static unsigned char *get(const char *path, size_t *size_bytes)
     return data;
 }
 
-/* ---- safetensors
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- safetensors ----------------------------------------------------------------------------- */
 
 /* Three tensors, the last one a scalar, and 24 + 7 + 8 bytes of data. */
 static const char header[] =
@@ -299,9 +297,7 @@ static void check_bytes(void)
           accepted + rejected);
 }
 
-/* ---- folders
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 /* A file of one u8 tensor [1] with the value given. */
 static void put_one(const char *path, const char *name, unsigned char value)
@@ -403,8 +399,7 @@ static void check_odd_paths(void)
     refused(in("text.safetensors").s, DK_ERROR_FORMAT, "not a safetensors file", "a text file");
 }
 
-/* ---- reading by name
- * ------------------------------------------------------------------------------------------- */
+/* ---- reading by name ------------------------------------------------------------------------- */
 
 static void count_name(void *user, const char *name)
 {
@@ -442,9 +437,7 @@ static void check_reader(void)
     weights_close(w);
 }
 
-/* ---- names
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Every tensor of a folder is in the part of the single file, bit for bit, and nothing else is
  * there. */
@@ -538,9 +531,7 @@ static void check_kinds(void)
     }
 }
 
-/* ---- pictures
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- pictures -------------------------------------------------------------------------------- */
 
 static struct dk_image sample_picture(int width_px, int height_px)
 {

@@ -45,8 +45,7 @@ void *weights_own(struct weights *w, size_t size_bytes, struct dk_error *err);
 const char *weights_own_string(struct weights *w, const char *text, size_t length,
                                struct dk_error *err);
 
-/* The same for a tensor's name: a sensible length and no control characters, which a terminal would
- * obey. */
+/* The same for a tensor's name: of sensible length, without control characters for a terminal. */
 const char *weights_own_name(struct weights *w, const char *text, size_t length,
                              struct dk_error *err);
 
@@ -62,10 +61,18 @@ bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *e
 /* Builds the name index and refuses duplicates. */
 bool weights_index(struct weights *w, struct dk_error *err);
 
-/* Bytes a tensor of this type and shape occupies; false (and an error naming it) if there is no
- * such tensor. */
+/* Bytes a tensor of this type and shape occupies; false and an error if there is no such tensor. */
 bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes,
                   struct dk_error *err);
+
+/*
+ * Opening in steps, as weights_open does it: an empty list, then files (the bytes must stay while
+ * the weights are in use), then names and index.
+ */
+struct weights *weights_new(const char *path, struct dk_error *err);
+bool weights_read_map(struct weights *w, const char *path, const struct map *map,
+                      struct dk_error *err);
+bool weights_finish(struct weights *w, struct dk_error *err);
 
 /* The formats: each appends the tensors of one file to w. */
 bool safetensors_read(struct weights *w, const char *path, const struct map *map,

@@ -74,8 +74,7 @@ static const char *read_string(struct reader *r, size_t *length)
     return (const char *)bytes_take(&r->in, n);
 }
 
-/* ---- keys and values
- * ------------------------------------------------------------------------------------------- */
+/* ---- keys and values ------------------------------------------------------------------------- */
 
 enum value_type { GGUF_STRING = 8, GGUF_ARRAY = 9, N_GGUF_TYPES = 13 };
 static const int value_bytes[N_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -170,9 +169,7 @@ static bool read_key(struct reader *r)
     return weights_add_metadata(r->w, name, text, r->err);
 }
 
-/* ---- tensors
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* Leaves the offset in *offset and data NULL, since where the data begins is known only behind the
  * last entry. */

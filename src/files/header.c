@@ -22,9 +22,7 @@ static bool is_repeated(const struct dk_text *metadata, size_t index)
     return false;
 }
 
-/* ---- safetensors
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- safetensors ----------------------------------------------------------------------------- */
 
 static const char *safetensors_dtype(enum dtype dtype)
 {
@@ -107,9 +105,7 @@ bool header_safetensors(struct header *header, const struct header_tensor *tenso
     return header->bytes || no_memory(err);
 }
 
-/* ---- GGUF
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- GGUF ------------------------------------------------------------------------------------ */
 
 /* Appends to bytes when there are any, and counts in any case: the header is made twice, to know
  * its size. */

@@ -255,9 +255,7 @@ static bool replaced(struct name *out, const char *start, const char *text,
     return false;
 }
 
-/* ---- counting
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 static const struct prefix *prefix_of(const char *name)
 {
@@ -336,9 +334,7 @@ static void count_blocks(struct plan *plan, const struct weights *w, const struc
         w->kind == WEIGHTS_CHECKPOINT && last_layer_dropped(plan, has_openclip, has_rewritten);
 }
 
-/* ---- one tensor
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- one tensor ------------------------------------------------------------------------------ */
 
 static bool add(struct job *job, struct weight weight, const char *part, const char *name)
 {
@@ -576,9 +572,7 @@ static bool add_translated(struct job *job, const struct weight *weight,
     return add_spelled(job, weight, p->spelling, p->part, weight->name + strlen(p->prefix));
 }
 
-/* ---- a file
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- a file ---------------------------------------------------------------------------------- */
 
 static bool has(const struct weights *w, const char *name)
 {

@@ -58,15 +58,12 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* ---- formats
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- formats --------------------------------------------------------------------------------- */
 
 /* The content decides, not the file's name. */
-static bool read_file(struct weights *w, const char *path, struct dk_error *err)
+bool weights_read_map(struct weights *w, const char *path, const struct map *map,
+                      struct dk_error *err)
 {
-    const struct map *map = weights_map(w, path, err);
-    if (!map) return false;
     w->reading = path;
     bool ok = gguf_is(map)     ? gguf_read(w, path, map, err)
               : pickle_is(map) ? pickle_read(w, path, map, err)
@@ -75,9 +72,13 @@ static bool read_file(struct weights *w, const char *path, struct dk_error *err)
     return ok;
 }
 
-/* ---- folders
- * ---------------------------------------------------------------------------------------------------
- */
+static bool read_file(struct weights *w, const char *path, struct dk_error *err)
+{
+    const struct map *map = weights_map(w, path, err);
+    return map && weights_read_map(w, path, map, err);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
 
 /* Shards lie beside their index; a name that leads anywhere else is refused. */
 static bool shard_name_ok(const char *name)
@@ -201,9 +202,7 @@ static bool read_folder(struct weights *w, const char *folder, struct dk_error *
     return ok;
 }
 
-/* ---- parts
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 static const char *const part_names[] = {"unet", "vae", "text_encoder", "text_encoder_2"};
 
@@ -211,16 +210,10 @@ static const char *const part_names[] = {"unet", "vae", "text_encoder", "text_en
  * prefix. */
 static struct weights *make_part(struct weights *w, const char *part, struct dk_error *err)
 {
-    struct weights *view = calloc(1, sizeof *view);
-    if (!view) {
-        dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", w->path);
-        return NULL;
-    }
+    struct weights *view = weights_new(w->path, err);
+    if (!view) return NULL;
     size_t prefix = strlen(part);
-    size_t path_bytes = strlen(w->path) + 1;
-    view->path = malloc(path_bytes);
-    bool ok = view->path || dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", w->path);
-    if (ok) memcpy(view->path, w->path, path_bytes);
+    bool ok = true;
     for (size_t i = 0; ok && i < w->n_items; i++) {
         struct weight item = w->items[i];
         if (strncmp(item.name, part, prefix) != 0 || item.name[prefix] != '.') continue;
@@ -255,22 +248,9 @@ static bool make_parts(struct weights *w, struct dk_error *err)
     return true;
 }
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-static bool fill(struct weights *w, struct dk_error *err)
-{
-    struct stat st;
-    bool is_folder = stat(w->path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (!(is_folder ? read_folder(w, w->path, err) : read_file(w, w->path, err))) return false;
-    if (w->n_items == 0)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: there are no tensors in it", w->path);
-    if (!names_translate(w, err) || !weights_index(w, err)) return false;
-    return w->kind != WEIGHTS_CHECKPOINT || make_parts(w, err);
-}
-
-struct weights *weights_open(const char *path, struct dk_error *err)
+struct weights *weights_new(const char *path, struct dk_error *err)
 {
     struct weights *w = calloc(1, sizeof *w);
     size_t path_bytes = strlen(path) + 1;
@@ -281,7 +261,25 @@ struct weights *weights_open(const char *path, struct dk_error *err)
         return NULL;
     }
     memcpy(w->path, path, path_bytes);
-    if (fill(w, err)) return w;
+    return w;
+}
+
+bool weights_finish(struct weights *w, struct dk_error *err)
+{
+    if (w->n_items == 0)
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: there are no tensors in it", w->path);
+    if (!names_translate(w, err) || !weights_index(w, err)) return false;
+    return w->kind != WEIGHTS_CHECKPOINT || make_parts(w, err);
+}
+
+struct weights *weights_open(const char *path, struct dk_error *err)
+{
+    struct stat st;
+    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    struct weights *w = weights_new(path, err);
+    if (!w) return NULL;
+    bool ok = is_folder ? read_folder(w, path, err) : read_file(w, path, err);
+    if (ok && weights_finish(w, err)) return w;
     weights_close(w);
     return NULL;
 }

@@ -119,9 +119,7 @@ static bool damaged(const struct machine *m, const char *what)
                    what);
 }
 
-/* ---- values
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static bool push(struct machine *m, struct value value)
 {
@@ -211,9 +209,7 @@ static struct value item(const struct value *v, size_t index)
     return has ? v->as.list->items[index] : (struct value){.kind = MARK};
 }
 
-/* ---- tensors
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static bool is_text(const struct value *v, const char *text)
 {
@@ -335,9 +331,7 @@ static bool push_tensor(struct machine *m, const struct value *args)
     return push(m, (struct value){.kind = TENSOR, .as.tensor = w});
 }
 
-/* ---- the machine
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 static bool push_text(struct machine *m, uint64_t length)
 {
@@ -566,9 +560,7 @@ static bool run(struct machine *m, struct value *answer)
     return damaged(m, "it goes on without end");
 }
 
-/* ---- the answer
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 /* Adds the tensors of a dict, those of dicts in it with their keys before; other values are none of
  * ours. */

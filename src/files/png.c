@@ -3,6 +3,7 @@
 #include "files/create.h"
 #include "files/image.h"
 #include "files/map.h"
+#include "files/png.h"
 #include "files/utf8.h"
 
 #include <png.h>
@@ -43,9 +44,7 @@ static void on_warning(png_structp png, png_const_charp what)
     (void)what;
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_bytes(png_structp png, png_bytep data, size_t size_bytes)
 {
@@ -170,9 +169,7 @@ bool dk_png_write(const char *path, const struct dk_image *image, const struct d
     return ok || dk_fail(err, own.code, "%s", own.message);
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void get_bytes(png_structp png, png_bytep data, size_t size_bytes)
 {
@@ -255,9 +252,8 @@ static bool copy_texts(struct coder *c, struct dk_texts *texts)
     return true;
 }
 
-static bool read_file(struct coder *c, struct dk_texts *texts)
+static bool read_map(struct coder *c, struct dk_texts *texts)
 {
-    if (!map_open(&c->map, c->path, c->err)) return false;
     if (c->map.size_bytes < 8 || png_sig_cmp(c->map.data, 0, 8) != 0)
         return dk_fail(c->err, DK_ERROR_FORMAT, "%s: is not a PNG file", c->path);
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
@@ -277,15 +273,14 @@ void dk_texts_free(struct dk_texts *texts)
     *texts = (struct dk_texts){0};
 }
 
-bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *texts,
-                 struct dk_error *err)
+bool png_read_map(const char *path, const struct map *map, struct dk_image *image,
+                  struct dk_texts *texts, struct dk_error *err)
 {
     struct dk_error own = {0};
-    struct coder c = {.path = path, .err = &own, .file.fd = -1};
+    struct coder c = {.path = path, .map = *map, .err = &own, .file.fd = -1};
     struct dk_texts found = {0};
-    bool ok = read_file(&c, &found);
+    bool ok = read_map(&c, &found);
     png_destroy_read_struct(&c.png, &c.info, NULL);
-    map_close(&c.map);
     free(c.rows);
     if (ok && image)
         *image = c.image;
@@ -299,4 +294,16 @@ bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *text
     if (image) *image = (struct dk_image){0};
     if (texts) *texts = (struct dk_texts){0};
     return dk_fail(err, own.code, "%s", own.message);
+}
+
+bool dk_png_read(const char *path, struct dk_image *image, struct dk_texts *texts,
+                 struct dk_error *err)
+{
+    struct map map;
+    if (image) *image = (struct dk_image){0};
+    if (texts) *texts = (struct dk_texts){0};
+    if (!map_open(&map, path, err)) return false;
+    bool ok = png_read_map(path, &map, image, texts, err);
+    map_close(&map);
+    return ok;
 }

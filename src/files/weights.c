@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- dtypes
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- dtypes ---------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -87,9 +85,7 @@ size_t weights_byte_count(const struct weight *weight)
            (size_t)dtypes[weight->dtype].bytes;
 }
 
-/* ---- storage
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- storage --------------------------------------------------------------------------------- */
 
 struct block {
     struct block *next;
@@ -217,9 +213,7 @@ void weights_close(struct weights *w)
     free(w);
 }
 
-/* ---- index
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- index ----------------------------------------------------------------------------------- */
 
 /* FNV-1a, 64 bits. */
 static uint64_t hash(const char *name)
@@ -256,9 +250,7 @@ bool weights_index(struct weights *w, struct dk_error *err)
     return true;
 }
 
-/* ---- access
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
 size_t weights_count(const struct weights *w)
 {
@@ -356,8 +348,7 @@ size_t weights_unused(const struct weights *w, void (*each)(void *user, const ch
     return n;
 }
 
-/* ---- reading while a network is built
- * -------------------------------------------------------------------------- */
+/* ---- reading while a network is built -------------------------------------------------------- */
 
 struct text {
     char s[WEIGHTS_MAX_NAME + 64];

@@ -59,8 +59,7 @@ static bool join(char *out, size_t size, const char *folder, const char *name)
     return n > 0 && (size_t)n < size;
 }
 
-/* ---- what is asked for
- * ----------------------------------------------------------------------------------------- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -100,8 +99,7 @@ static bool read_options(struct conversion *c)
                    c->options->dtype);
 }
 
-/* ---- what there is
- * --------------------------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 static bool is_folder(const char *path)
 {
@@ -173,8 +171,7 @@ static bool collect_metadata(struct conversion *c)
     return c->to_gguf || add_metadata(c, "format", "pt");
 }
 
-/* ---- what it becomes
- * ------------------------------------------------------------------------------------------- */
+/* ---- what it becomes ------------------------------------------------------------------------- */
 
 static bool is_float(enum dtype dtype)
 {
@@ -238,9 +235,7 @@ static bool collect_tensors(struct conversion *c)
     return true;
 }
 
-/* ---- writing
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static bool report(struct conversion *c, size_t bytes)
 {
