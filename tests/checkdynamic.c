@@ -30,15 +30,18 @@ static void check_all(const char *folder, const char *text, const char *wanted)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s", i ? "; " : "", prompts[i]);
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s", i ? "; " : "",
+                 prompts[i]);
     }
-    CHECK(strcmp(found, wanted) == 0 && complete, "\"%s\": \"%s\", wanted \"%s\"", text, found, wanted);
+    CHECK(strcmp(found, wanted) == 0 && complete, "\"%s\": \"%s\", wanted \"%s\"", text, found,
+          wanted);
     /* Whatever the seed, the choice is one of them. */
     for (uint64_t seed = 0; seed < 40; seed++) {
         char *prompt;
         bool ok = dk_expand_prompt(text, folder, seed, &prompt, &err), is_one = false;
         for (size_t i = 0; ok && i < n; i++) is_one = is_one || strcmp(prompts[i], prompt) == 0;
-        CHECK(is_one, "\"%s\", seed %d: \"%s\" is none of them", text, (int)seed, ok ? prompt : err.message);
+        CHECK(is_one, "\"%s\", seed %d: \"%s\" is none of them", text, (int)seed,
+              ok ? prompt : err.message);
         if (ok) dk_free(prompt);
     }
     dk_prompts_free(prompts, n);
@@ -53,32 +56,37 @@ static void check_language(const char *folder)
     check_all(NULL, "{a}", "a");
     check_all(NULL, "x{}y", "xy");
     check_all(NULL, "{|a}", "; a");
-    check_all(NULL, "{3::|a|b}", "; a; b");                      /* an empty option with a weight */
-    check_all(NULL, "{ 2 :: a|0.5::b|0::c}", " a; b");            /* weight 0: never */
-    check_all(NULL, "{1girl|2:1|a::b}", "1girl; 2:1; a::b");      /* numbers that are no weights */
+    check_all(NULL, "{3::|a|b}", "; a; b");                  /* an empty option with a weight */
+    check_all(NULL, "{ 2 :: a|0.5::b|0::c}", " a; b");       /* weight 0: never */
+    check_all(NULL, "{1girl|2:1|a::b}", "1girl; 2:1; a::b"); /* numbers that are no weights */
     check_all(NULL, "{a {b|c}|{d|{e|f}} g}", "a b; a c; d g; e g; f g");
-    check_all(NULL, "{red |blue }cat{, big|}", "red cat, big; red cat; blue cat, big; blue cat"); /* spaces stay */
+    check_all(NULL, "{red |blue }cat{, big|}",
+              "red cat, big; red cat; blue cat, big; blue cat"); /* spaces stay */
     check_all(NULL, "{2$$a|b|c}", "a, b; a, c; b, a; b, c; c, a; c, b");
     check_all(NULL, "{2$$ and $$a|b}", "a and b; b and a");
-    check_all(NULL, "{1-2$$ a | b }", "a; b; a, b; b, a");        /* joined options are trimmed */
+    check_all(NULL, "{1-2$$ a | b }", "a; b; a, b; b, a"); /* joined options are trimmed */
     check_all(NULL, "{0-1$$a|b}", "; a; b");
     check_all(NULL, "{-1$$a|b}", "; a; b");
     check_all(NULL, "{2-$$+$$a|b}", "a+b; b+a");
-    check_all(NULL, "{2-9$$+$$a|b}", "a+b; b+a");                 /* no more than there are */
-    check_all(NULL, "{2$$+$$a||b}", "a; a+b; a; b; b+a; b");      /* nothing is joined to nothing */
+    check_all(NULL, "{2-9$$+$$a|b}", "a+b; b+a");            /* no more than there are */
+    check_all(NULL, "{2$$+$$a||b}", "a; a+b; a; b; b+a; b"); /* nothing is joined to nothing */
     check_all(NULL, "{2$$$$a|b}", "ab; ba");
     check_all(NULL, "{2$$x $$ {a|b}|c}", "ax c; bx c; cx a; cx b");
     check_all(NULL, "{0$$a|b}", "");
-    check_all(NULL, "{$$a|-$$b}", "$$a; -$$b");                   /* no count without a number */
+    check_all(NULL, "{$$a|-$$b}", "$$a; -$$b"); /* no count without a number */
     check_all(NULL, "a } b | c, $5, a_b, _ __ ____ _____", "a } b | c, $5, a_b, _ __ ____ _____");
     check_all(NULL, "\\{a\\|b\\} \\_\\_x__ (\\(:1.2) \\\\ \\", "{a|b} __x__ (\\(:1.2) \\\\ \\");
     check_all(NULL, "{a\\|b|c\\}}", "a|b; c}");
-    check_all(folder, "{a,__animals__|b}", "a,cat; a,dog; a,snow leopard; b"); /* a wildcard after a comma */
+    check_all(folder, "{a,__animals__|b}",
+              "a,cat; a,dog; a,snow leopard; b"); /* a wildcard after a comma */
     check_all(folder, "__animals__s", "cats; dogs; snow leopards");
     check_all(folder, "__sub/colours__ __sub/colours__", "red red; red blue; blue red; blue blue");
-    check_all(folder, "{2$$__sub/colours__}", "red, blue; blue, red");         /* several lines of a wildcard */
+    check_all(folder, "{2$$__sub/colours__}",
+              "red, blue; blue, red"); /* several lines of a wildcard */
     check_all(folder, "{1-2$$ & $$ __sub/colours__ }", "red; blue; red & blue; blue & red");
-    check_all(folder, "__nested__", "a red cat; a red dog; a red snow leopard; a blue cat; a blue dog; a blue snow leopard; b");
+    check_all(
+        folder, "__nested__",
+        "a red cat; a red dog; a red snow leopard; a blue cat; a blue dog; a blue snow leopard; b");
     check_all(folder, "__windows__", "\xC3\xA9t\xC3\xA9; hiver");
 }
 
@@ -88,8 +96,8 @@ static void check_refused(const char *folder, const char *text, const char *want
     size_t n = 0;
     struct dk_error err = {0}, all_err = {0};
     bool ok = dk_expand_prompt(text, folder, 1, &prompt, &err);
-    CHECK(!ok && !prompt && strstr(err.message, wanted), "\"%.60s\": \"%s\", wanted \"%s\"", text, ok ? prompt : err.message,
-          wanted);
+    CHECK(!ok && !prompt && strstr(err.message, wanted), "\"%.60s\": \"%s\", wanted \"%s\"", text,
+          ok ? prompt : err.message, wanted);
     ok = dk_expand_all(text, folder, 1000, &prompts, &n, NULL, &all_err);
     CHECK(!ok && !prompts && all_err.code != DK_OK, "\"%.60s\": %zu prompts", text, n);
 }
@@ -130,7 +138,8 @@ static void check_errors(const char *folder)
     memcpy(name, "__", 2);
     memcpy(name + 4996, "__", 3);
     char *prompt = NULL;
-    CHECK(dk_expand_prompt(name, folder, 0, &prompt, NULL) && strcmp(prompt, name) == 0, "an endless name is plain text");
+    CHECK(dk_expand_prompt(name, folder, 0, &prompt, NULL) && strcmp(prompt, name) == 0,
+          "an endless name is plain text");
     dk_free(prompt);
     free(name);
     size_t n = 3 << 20; /* more than a prompt may have */
@@ -158,10 +167,14 @@ static void check_seeds(const char *folder)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *prompt = NULL;
         bool ok = dk_expand_prompt(text, folder, cases[i].seed, &prompt, NULL);
-        CHECK(ok && strcmp(prompt, cases[i].prompt) == 0, "seed %llu: \"%s\"", (unsigned long long)cases[i].seed, prompt);
+        CHECK(ok && strcmp(prompt, cases[i].prompt) == 0, "seed %llu: \"%s\"",
+              (unsigned long long)cases[i].seed, prompt);
         dk_free(prompt);
     }
-    /* The weights hold: 4000 draws, 3 to 1, within 5 standard deviations (27.4); neighbouring seeds are unrelated. */
+    /*
+     * The weights hold: 4000 draws, 3 to 1, within 5 standard deviations (27.4); neighbouring seeds
+     * are unrelated.
+     */
     int n_x = 0, n_same = 0;
     char *last = NULL;
     for (uint64_t seed = 0; seed < 4000; seed++) {
@@ -174,7 +187,8 @@ static void check_seeds(const char *folder)
     }
     dk_free(last);
     CHECK(n_x > 3000 - 137 && n_x < 3000 + 137, "%d of 4000 draws", n_x);
-    CHECK(n_same > 2500 - 155 && n_same < 2500 + 155, "%d of 4000 as the one before", n_same); /* 9/16 + 1/16 */
+    CHECK(n_same > 2500 - 155 && n_same < 2500 + 155, "%d of 4000 as the one before",
+          n_same); /* 9/16 + 1/16 */
 }
 
 static void check_limit(void)
@@ -182,9 +196,11 @@ static void check_limit(void)
     char **prompts = NULL;
     size_t n = 0;
     bool complete = true;
-    bool ok = dk_expand_all("{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}", NULL, 10, &prompts, &n,
-                            &complete, NULL);
-    CHECK(ok && n == 10 && !complete && strcmp(prompts[9], "aaaaaaabaa") == 0, "%zu prompts, complete %d", n, complete);
+    bool ok =
+        dk_expand_all("{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}{a|b|c}",
+                      NULL, 10, &prompts, &n, &complete, NULL);
+    CHECK(ok && n == 10 && !complete && strcmp(prompts[9], "aaaaaaabaa") == 0,
+          "%zu prompts, complete %d", n, complete);
     dk_prompts_free(prompts, n);
     ok = dk_expand_all("{a|b|c}{a|b}", NULL, 6, &prompts, &n, &complete, NULL);
     CHECK(ok && n == 6 && complete, "%zu prompts, complete %d", n, complete);
@@ -196,9 +212,15 @@ static void check_limit(void)
 
 static void check_random_templates(const char *folder)
 {
-    static const char *const atoms[] = {"{", "}", "|", "$$", "2", "1-", "::", "0.5", "\\", "__", "animals", "/", "..", " ", ",",
-                                        "a", "_", "${", "sub/colours", "nested", "\xFF", "\n", "__loop__", "{2$$", "{a|b}",
-                                        "{2$$a|b|c}", "{__animals__|x}"};
+    static const char *const atoms[] = {"{",           "}",          "|",
+                                        "$$",          "2",          "1-",
+                                        "::",          "0.5",        "\\",
+                                        "__",          "animals",    "/",
+                                        "..",          " ",          ",",
+                                        "a",           "_",          "${",
+                                        "sub/colours", "nested",     "\xFF",
+                                        "\n",          "__loop__",   "{2$$",
+                                        "{a|b}",       "{2$$a|b|c}", "{__animals__|x}"};
     uint32_t state = 11;
     size_t n_made = 0;
     for (int round = 0; round < 3000; round++) {
@@ -209,7 +231,8 @@ static void check_random_templates(const char *folder)
         }
         struct dk_error err = {0};
         bool ok = dk_expand_prompt(text, folder, (uint64_t)round, &prompt, &err);
-        CHECK(ok ? prompt && err.code == DK_OK : !prompt && err.message[0], "\"%s\": %s", text, err.message);
+        CHECK(ok ? prompt && err.code == DK_OK : !prompt && err.message[0], "\"%s\": %s", text,
+              err.message);
         n_made += ok;
         dk_free(prompt);
     }

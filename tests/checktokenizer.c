@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TABLE "models/clip/merges.bin"
+#define TABLE  "models/clip/merges.bin"
 #define MODELS "tests/golden/models"
 
 /* A file in memory and a NUL after it. */
@@ -26,7 +26,8 @@ static char *file_read(const char *path, size_t *n_bytes)
     return text;
 }
 
-static bool same_ids(const struct tokenizer *t, const char *text, size_t n_bytes, const int32_t *wanted, size_t n)
+static bool same_ids(const struct tokenizer *t, const char *text, size_t n_bytes,
+                     const int32_t *wanted, size_t n)
 {
     int32_t *ids;
     size_t n_ids;
@@ -53,7 +54,8 @@ static void check_golden(const struct tokenizer *t, const char *what)
             sscanf(hex + 2 * k, "%2x", &value);
             text[k] = (char)value;
         }
-        for (size_t k = 0; k < n; k++) wanted[k] = (int32_t)json_integer_value(json_array_get(ids, k));
+        for (size_t k = 0; k < n; k++)
+            wanted[k] = (int32_t)json_integer_value(json_array_get(ids, k));
         CHECK(same_ids(t, text, n_bytes, wanted, n), "%s: case %zu, %s, %s", what, i,
               json_string_value(json_object_get(one, "tag")), hex);
         free(text);
@@ -64,13 +66,18 @@ static void check_golden(const struct tokenizer *t, const char *what)
 
 /* ---- what the golden file does not say ---- */
 
-/* Another way to the same ids: every merge in turn, wherever its pair stands. word is one piece of ASCII letters. */
-static size_t merge_in_turn(const unsigned char *pairs, size_t n_merges, const char *word, int32_t *ids)
+/*
+ * Another way to the same ids: every merge in turn, wherever its pair stands. word is one piece of
+ * ASCII letters.
+ */
+static size_t merge_in_turn(const unsigned char *pairs, size_t n_merges, const char *word,
+                            int32_t *ids)
 {
     size_t n = strlen(word);
     for (size_t i = 0; i < n; i++) ids[i] = word[i] - 0x21 + (i + 1 == n ? 256 : 0);
     for (size_t r = 0; r < n_merges; r++) {
-        int32_t left = pairs[4 * r] | pairs[4 * r + 1] << 8, right = pairs[4 * r + 2] | pairs[4 * r + 3] << 8;
+        int32_t left = pairs[4 * r] | pairs[4 * r + 1] << 8,
+                right = pairs[4 * r + 2] | pairs[4 * r + 3] << 8;
         for (size_t i = 0; i + 1 < n; i++) {
             if (ids[i] != left || ids[i + 1] != right) continue;
             ids[i] = (int32_t)(512 + r);
@@ -83,8 +90,12 @@ static size_t merge_in_turn(const unsigned char *pairs, size_t n_merges, const c
 
 static void check_merge_order(const struct tokenizer *t, const char *table, size_t n_merges)
 {
-    static const char *const words[] = {"internationalization", "aaaaaaaaaaaaaaaaaaaaaaa", "banananananananana",
-                                        "pneumonoultramicroscopicsilicovolcanoconiosis", "xqzjkvwpy", "ototototototo"};
+    static const char *const words[] = {"internationalization",
+                                        "aaaaaaaaaaaaaaaaaaaaaaa",
+                                        "banananananananana",
+                                        "pneumonoultramicroscopicsilicovolcanoconiosis",
+                                        "xqzjkvwpy",
+                                        "ototototototo"};
     uint32_t state = 1;
     for (int i = 0; i < 60; i++) {
         char word[64];
@@ -92,25 +103,30 @@ static void check_merge_order(const struct tokenizer *t, const char *table, size
             snprintf(word, sizeof word, "%s", words[i]);
         } else {
             int n = 1 + i % 40;
-            for (int k = 0; k < n; k++) word[k] = "etaonirsh"[(state = state * 1664525u + 1013904223u) >> 24 & 7];
+            for (int k = 0; k < n; k++)
+                word[k] = "etaonirsh"[(state = state * 1664525u + 1013904223u) >> 24 & 7];
             word[n] = '\0';
         }
         int32_t wanted[64];
-        size_t n = merge_in_turn((const unsigned char *)table + TOKENIZER_TABLE_HEADER_BYTES, n_merges, word, wanted);
+        size_t n = merge_in_turn((const unsigned char *)table + TOKENIZER_TABLE_HEADER_BYTES,
+                                 n_merges, word, wanted);
         CHECK(same_ids(t, word, strlen(word), wanted, n), "%s", word);
     }
 }
 
-static void check_text(const struct tokenizer *t, const char *text, size_t n_bytes, size_t n_wanted, size_t n_replaced)
+static void check_text(const struct tokenizer *t, const char *text, size_t n_bytes, size_t n_wanted,
+                       size_t n_replaced)
 {
     int32_t *ids = NULL;
     size_t n_ids = 0, replaced = 99;
     struct dk_error err = {0};
     bool ok = tokenizer_encode(t, text, n_bytes, &ids, &n_ids, &replaced, &err);
-    CHECK(ok && n_ids == n_wanted && replaced == n_replaced, "\"%.20s\": %zu ids and %zu replaced, not %zu and %zu: %s",
-          text, n_ids, replaced, n_wanted, n_replaced, err.message);
+    CHECK(ok && n_ids == n_wanted && replaced == n_replaced,
+          "\"%.20s\": %zu ids and %zu replaced, not %zu and %zu: %s", text, n_ids, replaced,
+          n_wanted, n_replaced, err.message);
     bool inside = ok;
-    for (size_t i = 0; i < n_ids; i++) inside = inside && ids[i] >= 0 && ids[i] < tokenizer_vocabulary(t);
+    for (size_t i = 0; i < n_ids; i++)
+        inside = inside && ids[i] >= 0 && ids[i] < tokenizer_vocabulary(t);
     CHECK(inside, "\"%.20s\": an id beyond the vocabulary", text);
     free(ids);
 }
@@ -119,20 +135,29 @@ static void check_odd_bytes(const struct tokenizer *t)
 {
     check_text(t, NULL, 0, 0, 0);
     check_text(t, " \t\r\n\xC2\xA0\xE3\x80\x80 ", 10, 0, 0);
-    check_text(t, "a\0b", 3, 3, 0);              /* NUL is neither letter nor space */
-    check_text(t, "\xFF", 1, 1, 1);              /* U+FFFD is one token */
-    check_text(t, "a\x80" "b", 3, 3, 1);
-    check_text(t, "\xF0\x9F\x98", 3, 1, 1);      /* one maximal subpart */
-    check_text(t, "\xF0\x9F\x98" "a", 4, 2, 1);
-    check_text(t, "\xE0\x80\x80", 3, 3, 3);      /* an overlong form: three subparts */
-    check_text(t, "\xED\xA0\x80", 3, 3, 3);      /* a surrogate */
-    check_text(t, "\xF4\x90\x80\x80", 4, 4, 4);  /* beyond U+10FFFF */
+    check_text(t, "a\0b", 3, 3, 0); /* NUL is neither letter nor space */
+    check_text(t, "\xFF", 1, 1, 1); /* U+FFFD is one token */
+    check_text(t,
+               "a\x80"
+               "b",
+               3, 3, 1);
+    check_text(t, "\xF0\x9F\x98", 3, 1, 1); /* one maximal subpart */
+    check_text(t,
+               "\xF0\x9F\x98"
+               "a",
+               4, 2, 1);
+    check_text(t, "\xE0\x80\x80", 3, 3, 3);     /* an overlong form: three subparts */
+    check_text(t, "\xED\xA0\x80", 3, 3, 3);     /* a surrogate */
+    check_text(t, "\xF4\x90\x80\x80", 4, 4, 4); /* beyond U+10FFFF */
     check_text(t, "\xC0\xAF", 2, 2, 2);
     static const int32_t dotted[] = {328, 16384}; /* U+0130 becomes i and the mark U+0307 */
     CHECK(same_ids(t, "\xC4\xB0", 2, dotted, 2), "U+0130");
 }
 
-/* Texts of a megabyte, which anything quadratic would never finish; the count tells that nothing was cut. */
+/*
+ * Texts of a megabyte, which anything quadratic would never finish; the count tells that nothing
+ * was cut.
+ */
 static void check_long(const struct tokenizer *t)
 {
     const size_t n = 1 << 20;
@@ -147,8 +172,16 @@ static void check_long(const struct tokenizer *t)
         for (size_t i = 0; i < count; i++) memcpy(text + i * length, cases[c].unit, length);
         check_text(t, text, count * length, count / cases[c].n_units_a_token, 0);
     }
-    static const char *const heavy[] = {"a", "ab", "\xCC\x81\xCC\xA7", "\xCC\xA7\xCD\x85\xCC\x81\xCC\xB4",
-                                        "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xC4\xB0", "\xFF", "'s!'", "!", "\0\1"};
+    static const char *const heavy[] = {"a",
+                                        "ab",
+                                        "\xCC\x81\xCC\xA7",
+                                        "\xCC\xA7\xCD\x85\xCC\x81\xCC\xB4",
+                                        "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB",
+                                        "\xC4\xB0",
+                                        "\xFF",
+                                        "'s!'",
+                                        "!",
+                                        "\0\1"};
     for (size_t c = 0; c < sizeof heavy / sizeof *heavy; c++) {
         size_t length = *heavy[c] ? strlen(heavy[c]) : 2, count = n / length, n_ids = 0;
         for (size_t i = 0; i < count; i++) memcpy(text + i * length, heavy[c], length);
@@ -165,7 +198,8 @@ static void check_marks(const struct tokenizer *t)
 {
     char text[2][4 * 200 + 2] = {"a", "a"};
     size_t n = 1;
-    for (int i = 0; i < 200; i++) { /* cedillas (class 202) and acutes (230): interleaved, and sorted */
+    for (int i = 0; i < 200;
+         i++) { /* cedillas (class 202) and acutes (230): interleaved, and sorted */
         memcpy(text[0] + n, "\xCC\x81\xCC\xA7", 4);
         memcpy(text[1] + 1 + 2 * i, "\xCC\xA7", 2);
         memcpy(text[1] + 401 + 2 * i, "\xCC\x81", 2);
@@ -174,7 +208,8 @@ static void check_marks(const struct tokenizer *t)
     int32_t *ids;
     size_t n_ids;
     if (tokenizer_encode(t, text[1], n, &ids, &n_ids, NULL, NULL)) {
-        CHECK(same_ids(t, text[0], n, ids, n_ids) && n_ids > 100, "interleaved marks differ from sorted ones");
+        CHECK(same_ids(t, text[0], n, ids, n_ids) && n_ids > 100,
+              "interleaved marks differ from sorted ones");
         free(ids);
     }
 }
@@ -184,11 +219,13 @@ static void check_random(const struct tokenizer *t)
     uint32_t state = 7;
     for (int round = 0; round < 200; round++) {
         char text[97];
-        for (size_t i = 0; i < sizeof text; i++) text[i] = (char)((state = state * 1664525u + 1013904223u) >> 24);
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = (char)((state = state * 1664525u + 1013904223u) >> 24);
         int32_t *ids = NULL;
         size_t n_ids = 0;
         bool ok = tokenizer_encode(t, text, sizeof text, &ids, &n_ids, NULL, NULL);
-        for (size_t i = 0; i < n_ids; i++) ok = ok && ids[i] >= 0 && ids[i] < tokenizer_vocabulary(t);
+        for (size_t i = 0; i < n_ids; i++)
+            ok = ok && ids[i] >= 0 && ids[i] < tokenizer_vocabulary(t);
         CHECK(ok, "round %d: failed or an id beyond the vocabulary", round);
         free(ids);
     }
@@ -202,8 +239,9 @@ static void check_model(const char *folder, int64_t n_vocabulary, int32_t pad)
     if (!t) return;
     CHECK(tokenizer_vocabulary(t) == n_vocabulary && tokenizer_start(t) == n_vocabulary - 2 &&
               tokenizer_end(t) == n_vocabulary - 1 && tokenizer_pad(t) == pad,
-          "%s: %lld entries, start %d, end %d, padding %d", folder, (long long)tokenizer_vocabulary(t),
-          (int)tokenizer_start(t), (int)tokenizer_end(t), (int)tokenizer_pad(t));
+          "%s: %lld entries, start %d, end %d, padding %d", folder,
+          (long long)tokenizer_vocabulary(t), (int)tokenizer_start(t), (int)tokenizer_end(t),
+          (int)tokenizer_pad(t));
     check_random(t);
     tokenizer_free(t);
 }
@@ -231,11 +269,13 @@ static void check_emoji(void)
     struct tokenizer *t = tokenizer_open_folder("models/emoji/tokenizer", NULL);
     CHECK(t != NULL, "models/emoji/tokenizer does not open");
     if (!t) return;
-    static const char *const texts[] = {"a rocket on a blue background", "It's the WOMAN's 2nd caf\xC3\xA9: red-heart, 100%%!",
+    static const char *const texts[] = {"a rocket on a blue background",
+                                        "It's the WOMAN's 2nd caf\xC3\xA9: red-heart, 100%%!",
                                         "\xE7\x81\xAB \xF0\x9F\x94\xA5 \xC4\xB0stanbul"};
     static const int32_t wanted[3][24] = {
         {320, 1233, 515, 320, 548, 521},
-        {852, 6, 338, 544, 837, 6, 338, 273, 514, 549, 69, 127, 358, 281, 567, 268, 596, 267, 272, 271, 271, 4, 4, 256},
+        {852, 6,   338, 544, 837, 6,   338, 273, 514, 549, 69, 127,
+         358, 281, 567, 268, 596, 267, 272, 271, 271, 4,   4,  256},
         {163, 223, 360, 172, 253, 242, 354, 328, 136, 485, 578, 530, 605, 331}};
     static const size_t n_wanted[3] = {6, 24, 14};
     for (int i = 0; i < 3; i++) {
@@ -253,9 +293,10 @@ struct files {
 static void check_refused(struct files f, const char *wanted)
 {
     struct dk_error err = {0};
-    struct tokenizer *t = tokenizer_open_memory("folder", f.vocab, f.merges, f.config, f.specials, &err);
-    CHECK(!t && err.code != DK_OK && strstr(err.message, wanted), "%s \"%s\", wanted \"%s\"", t ? "opened" : "refused",
-          err.message, wanted);
+    struct tokenizer *t =
+        tokenizer_open_memory("folder", f.vocab, f.merges, f.config, f.specials, &err);
+    CHECK(!t && err.code != DK_OK && strstr(err.message, wanted), "%s \"%s\", wanted \"%s\"",
+          t ? "opened" : "refused", err.message, wanted);
     tokenizer_free(t);
 }
 
@@ -298,8 +339,10 @@ static void check_pad(struct files f, const char *config, const char *specials, 
     struct dk_error err = {0};
     f.config = (struct tokenizer_file){config, config ? strlen(config) : 0};
     f.specials = (struct tokenizer_file){specials, specials ? strlen(specials) : 0};
-    struct tokenizer *t = tokenizer_open_memory("folder", f.vocab, f.merges, f.config, f.specials, &err);
-    CHECK(t && tokenizer_pad(t) == pad, "padding %d, wanted %d: %s", t ? (int)tokenizer_pad(t) : -2, (int)pad, err.message);
+    struct tokenizer *t =
+        tokenizer_open_memory("folder", f.vocab, f.merges, f.config, f.specials, &err);
+    CHECK(t && tokenizer_pad(t) == pad, "padding %d, wanted %d: %s", t ? (int)tokenizer_pad(t) : -2,
+          (int)pad, err.message);
     tokenizer_free(t);
 }
 
@@ -320,7 +363,8 @@ static void check_damaged_folder(void)
     check_vocab_edit(f, "\"!\":0", "\"!\":1", "has id 1, which another word has already");
     check_vocab_edit(f, "\"!\":0", "\"!\":0,\"!\":0", "vocab.json");
     check_vocab_edit(f, "\"!\":0,", "", "no entry \"!\", the word for byte 0x21");
-    check_vocab_edit(f, "\"!</w>\":256,", "", "no entry \"!</w>\", the word for byte 0x21 at the end of a word");
+    check_vocab_edit(f, "\"!</w>\":256,", "",
+                     "no entry \"!</w>\", the word for byte 0x21 at the end of a word");
     check_vocab_edit(f, "\"in\":512,", "", "merges.txt:2: \"in\" is not in vocab.json");
     check_vocab_edit(f, "<|endoftext|>", "<|endoftext>", "no entry \"<|endoftext|>\"");
     check_vocab_edit(f, "{", "[", "vocab.json");
@@ -352,7 +396,8 @@ static void check_damaged_folder(void)
     memcpy(word + 4998, " n", 3);
     check_merges_edit(f, "i n", word, "merges.txt:2: a word of more than");
     free(word);
-    for (size_t cut = 0; cut < f.vocab.n_bytes; cut += 97) { /* an unfinished object is never taken */
+    for (size_t cut = 0; cut < f.vocab.n_bytes;
+         cut += 97) { /* an unfinished object is never taken */
         struct files g = f;
         g.vocab.n_bytes = cut;
         check_refused(g, "vocab.json");
@@ -365,11 +410,13 @@ static void check_damaged_folder(void)
     free((char *)(uintptr_t)f.merges.text);
 }
 
-static void check_table_refused(const char *table, size_t n_bytes, int64_t n_vocabulary, const char *wanted)
+static void check_table_refused(const char *table, size_t n_bytes, int64_t n_vocabulary,
+                                const char *wanted)
 {
     struct dk_error err = {0};
     struct tokenizer *t = tokenizer_table_memory("table", table, n_bytes, n_vocabulary, &err);
-    CHECK(!t && strstr(err.message, wanted), "%s \"%s\", wanted \"%s\"", t ? "opened" : "refused", err.message, wanted);
+    CHECK(!t && strstr(err.message, wanted), "%s \"%s\", wanted \"%s\"", t ? "opened" : "refused",
+          err.message, wanted);
     tokenizer_free(t);
 }
 
@@ -433,7 +480,8 @@ int main(void)
     check_damaged_folder();
 
     err = (struct dk_error){0};
-    CHECK(!tokenizer_open_folder("tests/golden/nowhere", &err) && strstr(err.message, "nowhere/vocab.json"), "%s",
-          err.message);
+    CHECK(!tokenizer_open_folder("tests/golden/nowhere", &err) &&
+              strstr(err.message, "nowhere/vocab.json"),
+          "%s", err.message);
     return check_end("checktokenizer");
 }

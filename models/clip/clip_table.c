@@ -3,11 +3,13 @@
 #include "pipeline/tokenizer.h"
 
 /*
- *   clip_table pack SOURCE TABLE             the npm package's bpe_simple_vocab_16e6.js, or the plain text in it
- *   clip_table write TABLE V FOLDER [PAD]    vocab.json, merges.txt and the two small files beside them
+ *   clip_table pack SOURCE TABLE            SOURCE is the npm package's bpe_simple_vocab_16e6.js,
+ *                                           or the plain text in it
+ *   clip_table write TABLE V FOLDER [PAD]   vocab.json, merges.txt and the two small files there
  *
- * The format of the table is told in tokenizer.h. V entries are the first V - 514 merges and 514 others.
- * Files are written under another name and renamed, so that builds running side by side do not meet half a file.
+ * The format of the table is told in tokenizer.h. V entries are the first V - 514 merges and 514
+ * others. Files are written under another name and renamed, so that builds running side by side do
+ * not meet half a file.
  */
 
 #include <errno.h>
@@ -18,10 +20,10 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
-#define N_BYTES 256
+#define N_BYTES  256
 #define N_MERGES 48894 /* 49152 - 256 - 2: CLIP ignores what follows in its file */
-#define START "<|startoftext|>"
-#define END "<|endoftext|>"
+#define START    "<|startoftext|>"
+#define END      "<|endoftext|>"
 
 static int fail(const char *subject, const char *what)
 {
@@ -113,7 +115,10 @@ static void words_free(char **words, size_t n)
 
 /* ---- pack ---- */
 
-/* The table's text: the string "text" of the object in the script, or the file as it is. Frees source. */
+/*
+ * The table's text: the string "text" of the object in the script, or the file as it is. Frees
+ * source.
+ */
 static char *source_text(char *source)
 {
     char *begin = strstr(source, "{ \"text\":"), *end = strrchr(source, '}');
@@ -164,7 +169,8 @@ static bool merges_pack(char *text, unsigned char *pairs)
         u16_put(pairs + 4 * r + 2, right);
         char *joined = word_join(line, space);
         ok = id_of(ids, joined) < 0;
-        if (!ok) fprintf(stderr, "clip_table: line %ld: makes a word that is there already\n", r + 2);
+        if (!ok)
+            fprintf(stderr, "clip_table: line %ld: makes a word that is there already\n", r + 2);
         json_object_set_new(ids, joined, json_integer(2 * N_BYTES + r));
         free(joined);
         line = next;
@@ -219,7 +225,8 @@ static int vocab_write(char *const *words, size_t n, const char *path)
     return file_end(file, path, temporary);
 }
 
-static int merges_write(char *const *words, const unsigned char *pairs, size_t n_merges, const char *path)
+static int merges_write(char *const *words, const unsigned char *pairs, size_t n_merges,
+                        const char *path)
 {
     char temporary[4096];
     FILE *file = file_begin(path, temporary);
@@ -235,8 +242,8 @@ static int merges_write(char *const *words, const unsigned char *pairs, size_t n
 static int config_write(const char *path, const char *pad, bool whole)
 {
     char temporary[4096];
-    json_t *config = need(json_pack("{s:s, s:s, s:s, s:s}", "bos_token", START, "eos_token", END, "pad_token", pad,
-                                    "unk_token", END));
+    json_t *config = need(json_pack("{s:s, s:s, s:s, s:s}", "bos_token", START, "eos_token", END,
+                                    "pad_token", pad, "unk_token", END));
     if (whole) {
         json_object_set_new(config, "tokenizer_class", json_string("CLIPTokenizer"));
         json_object_set_new(config, "model_max_length", json_integer(77));
@@ -282,11 +289,13 @@ static int folder_write(const char *from, const char *size, const char *folder, 
     const unsigned char *pairs = (const unsigned char *)table + TOKENIZER_TABLE_HEADER_BYTES;
     size_t n = (size_t)n_vocabulary;
     char **words = words_of_table(pairs, n);
-    static const char *const names[] = {"merges.txt", "tokenizer_config.json", "special_tokens_map.json", "vocab.json"};
+    static const char *const names[] = {"merges.txt", "tokenizer_config.json",
+                                        "special_tokens_map.json", "vocab.json"};
     char path[4][4096];
     for (int i = 0; i < 4; i++) snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
-    int status = merges_write(words, pairs, n - 2 * N_BYTES - 2, path[0]) || config_write(path[1], pad, true) ||
-                 config_write(path[2], pad, false) || vocab_write(words, n, path[3]);
+    int status = merges_write(words, pairs, n - 2 * N_BYTES - 2, path[0]) ||
+                 config_write(path[1], pad, true) || config_write(path[2], pad, false) ||
+                 vocab_write(words, n, path[3]);
     words_free(words, n);
     free(table);
     return status;

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define MAX_NAME_BYTES 200
-#define NO_MAXIMUM ((size_t)1 << 40)
+#define NO_MAXIMUM     ((size_t)1 << 40)
 
 struct option {
     const char *text; /* not terminated */
@@ -54,12 +54,16 @@ struct expansion {
 
 static bool expand(struct expansion *x, const char *text, size_t n_bytes, int depth);
 
-static bool no_memory(struct expansion *x) { return dk_fail(x->err, DK_ERROR_MEMORY, "template: no memory to expand it"); }
+static bool no_memory(struct expansion *x)
+{
+    return dk_fail(x->err, DK_ERROR_MEMORY, "template: no memory to expand it");
+}
 
 static bool put(struct expansion *x, const char *text, size_t n_bytes)
 {
     if (x->n_bytes + n_bytes > DYNAMIC_MAX_PROMPT_BYTES) {
-        return dk_fail(x->err, DK_ERROR_ARGUMENT, "template: it makes a prompt of more than %zu bytes",
+        return dk_fail(x->err, DK_ERROR_ARGUMENT,
+                       "template: it makes a prompt of more than %zu bytes",
                        DYNAMIC_MAX_PROMPT_BYTES);
     }
     if (x->n_bytes + n_bytes + 1 > x->capacity) {
@@ -108,8 +112,10 @@ static bool choose(struct expansion *x, const struct option *options, size_t n, 
 {
     x->work += n + DYNAMIC_CHOICE_WORK;
     if (x->work > DYNAMIC_MAX_WORK) {
-        return dk_fail(x->err, DK_ERROR_ARGUMENT, "template: one prompt takes more than %zu choices: "
-                       "do its wildcards lead back to themselves?", DYNAMIC_MAX_WORK / DYNAMIC_CHOICE_WORK);
+        return dk_fail(x->err, DK_ERROR_ARGUMENT,
+                       "template: one prompt takes more than %zu choices: "
+                       "do its wildcards lead back to themselves?",
+                       DYNAMIC_MAX_WORK / DYNAMIC_CHOICE_WORK);
     }
     *chosen = 0;
     if (n == 1) return true;
@@ -136,7 +142,10 @@ static bool next_number(struct expansion *x)
 
 /* ---- reading ---- */
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
 
 static void trim(const char **text, size_t *n_bytes)
 {
@@ -145,9 +154,15 @@ static void trim(const char **text, size_t *n_bytes)
 }
 
 /* Where the thing at text[i] ends that is to be skipped as one: an escape, or a character. */
-static size_t skip(const char *text, size_t n_bytes, size_t i) { return text[i] == '\\' && i + 1 < n_bytes ? i + 2 : i + 1; }
+static size_t skip(const char *text, size_t n_bytes, size_t i)
+{
+    return text[i] == '\\' && i + 1 < n_bytes ? i + 2 : i + 1;
+}
 
-/* The place of what (a '|' or "$$") directly in text from i on, not within braces; n_bytes if there is none. */
+/*
+ * The place of what (a '|' or "$$") directly in text from i on, not within braces; n_bytes if there
+ * is none.
+ */
 static size_t find_here(const char *text, size_t n_bytes, size_t i, const char *what)
 {
     size_t n_what = strlen(what), level = 0;
@@ -159,7 +174,8 @@ static size_t find_here(const char *text, size_t n_bytes, size_t i, const char *
     return n_bytes;
 }
 
-static bool option_add(struct expansion *x, struct options *options, const char *text, size_t n_bytes)
+static bool option_add(struct expansion *x, struct options *options, const char *text,
+                       size_t n_bytes)
 {
     if (options->n_items == options->capacity) {
         size_t capacity = options->capacity ? 2 * options->capacity : 8;
@@ -178,7 +194,8 @@ static bool option_add(struct expansion *x, struct options *options, const char 
     while (end < limit && is_blank(*end)) end++;
     if (limit - end < 2 || end[0] != ':' || end[1] != ':') return true;
     if (isnan(weight)) {
-        return dk_fail(x->err, DK_ERROR_ARGUMENT, "template: \"%s\" has no number before the \"::\"",
+        return dk_fail(x->err, DK_ERROR_ARGUMENT,
+                       "template: \"%s\" has no number before the \"::\"",
                        excerpt(text, n_bytes).text);
     }
     *option = (struct option){end + 2, (size_t)(limit - end - 2), weight};
@@ -200,7 +217,8 @@ static size_t count_read(const char *text, size_t n_bytes, size_t *low, size_t *
             break;
         }
     }
-    if (n_bytes - i < 2 || text[i] != '$' || text[i + 1] != '$' || (!n_digits[0] && !n_digits[1])) return 0;
+    if (n_bytes - i < 2 || text[i] != '$' || text[i + 1] != '$' || (!n_digits[0] && !n_digits[1]))
+        return 0;
     *low = value[0];
     *high = side == 0 ? value[0] : n_digits[1] ? value[1] : NO_MAXIMUM;
     return i + 2;
@@ -224,7 +242,10 @@ static size_t wildcard_here(const char *text, size_t n_bytes)
     return 0;
 }
 
-/* Each part between slashes begins with neither a dot nor another slash, and none is empty: nothing leads upwards. */
+/*
+ * Each part between slashes begins with neither a dot nor another slash, and none is empty: nothing
+ * leads upwards.
+ */
 static bool name_is_safe(const char *name)
 {
     for (const char *part = name;; part = strchr(part, '/') + 1) {
@@ -244,12 +265,14 @@ static bool wildcard_map(struct expansion *x, const char *name, struct map *map)
     char *folder = realpath(x->folder, NULL), *file = realpath(path, NULL);
     bool ok = true;
     if (!folder || !file) {
-        ok = dk_fail(x->err, DK_ERROR_FILE, "%s: no wildcard file for __%s__: %s", path, name, strerror(errno));
+        ok = dk_fail(x->err, DK_ERROR_FILE, "%s: no wildcard file for __%s__: %s", path, name,
+                     strerror(errno));
     } else {
         size_t n_folder = strlen(folder);
         while (n_folder && folder[n_folder - 1] == '/') n_folder--;
         if (strncmp(folder, file, n_folder) != 0 || file[n_folder] != '/') {
-            ok = dk_fail(x->err, DK_ERROR_ARGUMENT, "%s: the file of __%s__ lies outside the folder of wildcards", path, name);
+            ok = dk_fail(x->err, DK_ERROR_ARGUMENT,
+                         "%s: the file of __%s__ lies outside the folder of wildcards", path, name);
         }
     }
     ok = ok && map_open(map, file, x->err);
@@ -257,7 +280,8 @@ static bool wildcard_map(struct expansion *x, const char *name, struct map *map)
     free(file);
     if (ok && map->size_bytes > DYNAMIC_MAX_WILDCARD_BYTES) {
         map_close(map);
-        return dk_fail(x->err, DK_ERROR_FORMAT, "%s: a wildcard file of %zu bytes, at most %zu are read", path,
+        return dk_fail(x->err, DK_ERROR_FORMAT,
+                       "%s: a wildcard file of %zu bytes, at most %zu are read", path,
                        map->size_bytes, DYNAMIC_MAX_WILDCARD_BYTES);
     }
     return ok;
@@ -275,7 +299,8 @@ static bool wildcard_lines(struct expansion *x, struct wildcard *w)
         if (length && *line != '#' && !option_add(x, &w->lines, line, length)) return false;
     }
     return w->lines.n_items ||
-           dk_fail(x->err, DK_ERROR_FORMAT, "%s/%s.txt: the wildcard file has no line to choose", x->folder, w->name);
+           dk_fail(x->err, DK_ERROR_FORMAT, "%s/%s.txt: the wildcard file has no line to choose",
+                   x->folder, w->name);
 }
 
 static const struct options *wildcard_open(struct expansion *x, const char *text, size_t n_bytes)
@@ -287,11 +312,14 @@ static const struct options *wildcard_open(struct expansion *x, const char *text
     }
     if (!x->folder) {
         dk_fail(x->err, DK_ERROR_ARGUMENT,
-                "template: __%s__ needs a folder of wildcard files; name one, or write \\__%s__ for the words", name, name);
+                "template: __%s__ needs a folder of wildcard files; name one, or write \\__%s__ "
+                "for the words",
+                name, name);
         return NULL;
     }
     if (!name_is_safe(name)) {
-        dk_fail(x->err, DK_ERROR_ARGUMENT, "template: __%s__ is not a file name within the folder of wildcards", name);
+        dk_fail(x->err, DK_ERROR_ARGUMENT,
+                "template: __%s__ is not a file name within the folder of wildcards", name);
         return NULL;
     }
     struct wildcard *more = realloc(x->wildcards, (x->n_wildcards + 1) * sizeof *more);
@@ -321,8 +349,12 @@ struct pick {
     size_t separator_bytes;
 };
 
-/* Expands one option behind what is there; joined ones trimmed, with the separator where both sides hold something. */
-static bool option_expand(struct expansion *x, const struct option *option, const struct pick *pick, size_t begin, int depth)
+/*
+ * Expands one option behind what is there; joined ones trimmed, with the separator where both sides
+ * hold something.
+ */
+static bool option_expand(struct expansion *x, const struct option *option, const struct pick *pick,
+                          size_t begin, int depth)
 {
     size_t before = x->n_bytes;
     if (!pick->separator) return expand(x, option->text, option->n_bytes, depth);
@@ -341,7 +373,8 @@ static bool option_expand(struct expansion *x, const struct option *option, cons
     return true;
 }
 
-static bool pick_expand(struct expansion *x, const struct options *options, struct pick pick, int depth)
+static bool pick_expand(struct expansion *x, const struct options *options, struct pick pick,
+                        int depth)
 {
     struct option *left = malloc(options->n_items * sizeof *left);
     if (!left) return no_memory(x);
@@ -352,10 +385,12 @@ static bool pick_expand(struct expansion *x, const struct options *options, stru
     if (pick.high > n) pick.high = n;
     bool ok = true;
     if (pick.low > n || !n) {
-        ok = dk_fail(x->err, DK_ERROR_ARGUMENT, "template: a choice asks for %zu options, %zu have a weight above 0", pick.low,
+        ok = dk_fail(x->err, DK_ERROR_ARGUMENT,
+                     "template: a choice asks for %zu options, %zu have a weight above 0", pick.low,
                      n);
     } else if (pick.low > pick.high) {
-        ok = dk_fail(x->err, DK_ERROR_ARGUMENT, "template: a choice asks for %zu to %zu options", pick.low, pick.high);
+        ok = dk_fail(x->err, DK_ERROR_ARGUMENT, "template: a choice asks for %zu to %zu options",
+                     pick.low, pick.high);
     }
     ok = ok && choose(x, NULL, pick.high - pick.low + 1, &more);
     for (size_t i = 0; ok && i < pick.low + more; i++) {
@@ -375,7 +410,8 @@ static bool choice_expand(struct expansion *x, const char *text, size_t n_bytes,
     text += n_count;
     n_bytes -= n_count;
     if (n_count) {
-        size_t dollars = find_here(text, n_bytes, 0, "$$"), given = dollars < find_here(text, n_bytes, 0, "|");
+        size_t dollars = find_here(text, n_bytes, 0, "$$"),
+               given = dollars < find_here(text, n_bytes, 0, "|");
         pick.separator = given ? text : ", ";
         pick.separator_bytes = given ? dollars : 2;
         text += given ? dollars + 2 : 0;
@@ -400,8 +436,12 @@ static bool choice_expand(struct expansion *x, const char *text, size_t n_bytes,
     return ok;
 }
 
-/* What begins at text[i] with a brace, an underscore, a dollar or a backslash; *end is where it ends. */
-static bool special_expand(struct expansion *x, const char *text, size_t n_bytes, size_t i, size_t *end, int depth)
+/*
+ * What begins at text[i] with a brace, an underscore, a dollar or a backslash; *end is where it
+ * ends.
+ */
+static bool special_expand(struct expansion *x, const char *text, size_t n_bytes, size_t i,
+                           size_t *end, int depth)
 {
     const char *here = text + i;
     size_t n = n_bytes - i;
@@ -412,7 +452,8 @@ static bool special_expand(struct expansion *x, const char *text, size_t n_bytes
         return put(x, here, *end - i);
     }
     if (*here == '$' && n > 1 && here[1] == '{') {
-        return dk_fail(x->err, DK_ERROR_UNSUPPORTED, "template: variables are not supported: \"%s\"; write $\\{ for the text",
+        return dk_fail(x->err, DK_ERROR_UNSUPPORTED,
+                       "template: variables are not supported: \"%s\"; write $\\{ for the text",
                        excerpt(here, n).text);
     }
     if (*here == '_') {
@@ -425,7 +466,8 @@ static bool special_expand(struct expansion *x, const char *text, size_t n_bytes
     if (*here == '{') {
         size_t close = find_here(here, n, 1, "}");
         if (close == n) {
-            return dk_fail(x->err, DK_ERROR_ARGUMENT, "template: the brace of \"%s\" is never closed; write \\{ for the text",
+            return dk_fail(x->err, DK_ERROR_ARGUMENT,
+                           "template: the brace of \"%s\" is never closed; write \\{ for the text",
                            excerpt(here, n).text);
         }
         *end = i + close + 1;
@@ -437,8 +479,10 @@ static bool special_expand(struct expansion *x, const char *text, size_t n_bytes
 static bool expand(struct expansion *x, const char *text, size_t n_bytes, int depth)
 {
     if (depth > DYNAMIC_MAX_DEPTH) {
-        return dk_fail(x->err, DK_ERROR_ARGUMENT, "template: choices and wildcards more than %d deep in each other at \"%s\": "
-                       "does one lead back to itself?", DYNAMIC_MAX_DEPTH, excerpt(text, n_bytes).text);
+        return dk_fail(x->err, DK_ERROR_ARGUMENT,
+                       "template: choices and wildcards more than %d deep in each other at \"%s\": "
+                       "does one lead back to itself?",
+                       DYNAMIC_MAX_DEPTH, excerpt(text, n_bytes).text);
     }
     for (size_t i = 0; i < n_bytes;) {
         size_t plain = i;
@@ -479,7 +523,8 @@ static bool expand_once(struct expansion *x, const char *text, char **prompt)
     return true;
 }
 
-bool dk_expand_prompt(const char *text, const char *wildcards, uint64_t seed, char **prompt, struct dk_error *err)
+bool dk_expand_prompt(const char *text, const char *wildcards, uint64_t seed, char **prompt,
+                      struct dk_error *err)
 {
     struct expansion x = {.folder = wildcards, .state = seed, .err = err};
     *prompt = NULL;
@@ -488,8 +533,8 @@ bool dk_expand_prompt(const char *text, const char *wildcards, uint64_t seed, ch
     return ok;
 }
 
-bool dk_expand_all(const char *text, const char *wildcards, size_t limit, char ***prompts, size_t *n_prompts, bool *complete,
-                   struct dk_error *err)
+bool dk_expand_all(const char *text, const char *wildcards, size_t limit, char ***prompts,
+                   size_t *n_prompts, bool *complete, struct dk_error *err)
 {
     struct expansion x = {.folder = wildcards, .enumerate = true, .err = err};
     char **list = NULL;
@@ -508,7 +553,8 @@ bool dk_expand_all(const char *text, const char *wildcards, size_t limit, char *
         n++;
         more = next_number(&x);
         if (n_bytes > DYNAMIC_MAX_ALL_BYTES) {
-            ok = dk_fail(err, DK_ERROR_ARGUMENT, "template: its first %zu prompts have more than %zu bytes", n,
+            ok = dk_fail(err, DK_ERROR_ARGUMENT,
+                         "template: its first %zu prompts have more than %zu bytes", n,
                          DYNAMIC_MAX_ALL_BYTES);
         }
     }

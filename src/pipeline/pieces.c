@@ -7,16 +7,20 @@
 #include <utf8proc.h>
 
 #define REPLACEMENT 0xFFFD
-#define FIRST_NOT_STABLE 0x300 /* every character below is the same in NFC, whatever stands beside it */
-#define MAX_DECOMPOSED 8       /* canonical decompositions have at most 4 characters */
+/* Every character below is the same in NFC, whatever stands beside it. */
+#define FIRST_NOT_STABLE 0x300
+#define MAX_DECOMPOSED   8 /* canonical decompositions have at most 4 characters */
 
-/* One run without white space. NFC never reaches across white space, so runs are normalised one by one. */
+/*
+ * One run without white space. NFC never reaches across white space, so runs are normalised one by
+ * one.
+ */
 struct run {
-    int32_t *points;        /* [n], room for capacity */
-    int32_t *spare;         /* [capacity] */
-    unsigned char *bytes;   /* [4 * capacity]: UTF-8 of a piece */
+    int32_t *points;      /* [n], room for capacity */
+    int32_t *spare;       /* [capacity] */
+    unsigned char *bytes; /* [4 * capacity]: UTF-8 of a piece */
     size_t n, capacity;
-    bool stable;            /* all characters so far are below FIRST_NOT_STABLE */
+    bool stable; /* all characters so far are below FIRST_NOT_STABLE */
 };
 
 static void run_free(struct run *run)
@@ -43,8 +47,9 @@ static bool run_reserve(struct run *run, size_t n)
 }
 
 /*
- * One character of at least one byte; returns the bytes it takes. What is not well-formed (Unicode table 3-7) gives
- * REPLACEMENT and -- in *valid -- false, and takes the longest beginning of a well-formed sequence, at least a byte.
+ * One character of at least one byte; returns the bytes it takes. What is not well-formed (Unicode
+ * table 3-7) gives REPLACEMENT and -- in *valid -- false, and takes the longest beginning of a
+ * well-formed sequence, at least a byte.
  */
 static size_t decode(const unsigned char *s, size_t n, int32_t *point, bool *valid)
 {
@@ -78,12 +83,13 @@ static size_t decode(const unsigned char *s, size_t n, int32_t *point, bool *val
 static bool is_space(int32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
-enum class { LETTER, NUMBER, OTHER };
+enum kind { LETTER, NUMBER, OTHER };
 
-static enum class class_of(int32_t c)
+static enum kind kind_of(int32_t c)
 {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -101,12 +107,15 @@ static enum class class_of(int32_t c)
     }
 }
 
-static int combining_class(int32_t c) { return utf8proc_get_property(c)->combining_class; }
+static int combining_class(int32_t c)
+{
+    return utf8proc_get_property(c)->combining_class;
+}
 
 /*
- * Canonical order of n characters that are all marks (combining class above 0): by class, equal ones as they came.
- * One pass for each class that occurs; there are fewer than 60. utf8proc's own ordering is quadratic in n, which a
- * megabyte of marks would turn into hours.
+ * Canonical order of n characters that are all marks (combining class above 0): by class, equal
+ * ones as they came. One pass for each class that occurs; there are fewer than 60. utf8proc's own
+ * ordering is quadratic in n, which a megabyte of marks would turn into hours.
  */
 static void order_marks(int32_t *marks, size_t n, int32_t *spare)
 {
@@ -132,9 +141,10 @@ static bool run_compose(struct run *run)
     for (size_t i = 0; i < n_source; i++) {
         int boundary = 0;
         utf8proc_int32_t parts[MAX_DECOMPOSED] = {run->spare[i]};
-        utf8proc_ssize_t n_parts =
-            utf8proc_decompose_char(run->spare[i], parts, MAX_DECOMPOSED, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
-        if (n_parts < 1 || n_parts > MAX_DECOMPOSED) n_parts = 1; /* never seen: the character itself */
+        utf8proc_ssize_t n_parts = utf8proc_decompose_char(
+            run->spare[i], parts, MAX_DECOMPOSED, UTF8PROC_DECOMPOSE | UTF8PROC_STABLE, &boundary);
+        if (n_parts < 1 || n_parts > MAX_DECOMPOSED)
+            n_parts = 1; /* never seen: the character itself */
         if (!run_reserve(run, n + (size_t)n_parts)) return false;
         for (utf8proc_ssize_t k = 0; k < n_parts; k++) run->points[n++] = parts[k];
     }
@@ -150,7 +160,10 @@ static bool run_compose(struct run *run)
     return true;
 }
 
-/* U+0130 is the only character whose lower case, without regard to language, has two (Unicode's SpecialCasing). */
+/*
+ * U+0130 is the only character whose lower case, without regard to language, has two (Unicode's
+ * SpecialCasing).
+ */
 static bool run_lower(struct run *run)
 {
     size_t n_dotted = 0;
@@ -180,10 +193,10 @@ static size_t piece_length(const int32_t *points, size_t n)
             if (i == length) return length + 1;
         }
     }
-    enum class class = class_of(points[0]);
+    enum kind kind = kind_of(points[0]);
     size_t length = 1;
-    if (class == NUMBER) return length;
-    while (length < n && class_of(points[length]) == class) length++;
+    if (kind == NUMBER) return length;
+    while (length < n && kind_of(points[length]) == kind) length++;
     return length;
 }
 
@@ -204,7 +217,8 @@ static bool run_end(struct run *run, pieces_each_fn *each, void *user, struct dk
 {
     if (!run->n) return true;
     if ((!run->stable && !run_compose(run)) || !run_lower(run)) {
-        return dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for a word of %zu characters", run->n);
+        return dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for a word of %zu characters",
+                       run->n);
     }
     bool ok = run_cut(run, each, user, err);
     run->n = 0;
@@ -212,8 +226,8 @@ static bool run_end(struct run *run, pieces_each_fn *each, void *user, struct dk
     return ok;
 }
 
-bool pieces_each(const char *text, size_t n_bytes, pieces_each_fn *each, void *user, size_t *n_replaced,
-                 struct dk_error *err)
+bool pieces_each(const char *text, size_t n_bytes, pieces_each_fn *each, void *user,
+                 size_t *n_replaced, struct dk_error *err)
 {
     struct run run = {.stable = true};
     bool ok = true;
@@ -228,7 +242,8 @@ bool pieces_each(const char *text, size_t n_bytes, pieces_each_fn *each, void *u
             run.points[run.n++] = point;
             if (point >= FIRST_NOT_STABLE) run.stable = false;
         } else {
-            ok = dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for a text of %zu bytes", n_bytes);
+            ok =
+                dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for a text of %zu bytes", n_bytes);
         }
     }
     ok = ok && run_end(&run, each, user, err);

@@ -11,13 +11,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_FACTOR 1.1         /* A1111, prompt_parser.py */
-#define SQUARE_FACTOR (1 / 1.1)
-#define COMMA_REACH 20           /* A1111's comma_padding_backtrack, for chunks of */
+#define ROUND_FACTOR   1.1 /* A1111, prompt_parser.py */
+#define SQUARE_FACTOR  (1 / 1.1)
+#define COMMA_REACH    20 /* A1111's comma_padding_backtrack, for chunks of */
 #define COMMA_REACH_OF 75
-#define PRODUCT_LIMIT 1e30       /* of nested factors, so that no product becomes infinite */
+#define PRODUCT_LIMIT  1e30 /* of nested factors, so that no product becomes infinite */
 
-enum warning { UNCLOSED, BAD_WEIGHT, SCHEDULE, ALTERNATE, AND_WORD, TAG, TOO_HEAVY, BAD_UTF8, N_WARNINGS };
+enum warning {
+    UNCLOSED,
+    BAD_WEIGHT,
+    SCHEDULE,
+    ALTERNATE,
+    AND_WORD,
+    TAG,
+    TOO_HEAVY,
+    BAD_UTF8,
+    N_WARNINGS
+};
 _Static_assert(N_WARNINGS == PROMPT_N_WARNINGS, "one of each kind has room");
 
 /* One place of the text that is not plain text. */
@@ -26,13 +36,13 @@ enum mark_kind { OPEN, CLOSE, ESCAPE, BREAK };
 struct mark {
     size_t begin, end; /* bytes of the text */
     enum mark_kind kind;
-    bool square;       /* of OPEN and CLOSE: [] or () */
-    bool literal;      /* of OPEN and CLOSE: text after all */
-    double factor;     /* of OPEN */
+    bool square;   /* of OPEN and CLOSE: [] or () */
+    bool literal;  /* of OPEN and CLOSE: text after all */
+    double factor; /* of OPEN */
     /* Of an open square bracket: what stands directly in it. */
     size_t n_colons;
     bool has_bar, has_when;
-    size_t below;      /* the OPEN of the same shape around it, as an index + 1; 0: none */
+    size_t below; /* the OPEN of the same shape around it, as an index + 1; 0: none */
 };
 
 struct parser {
@@ -110,12 +120,18 @@ static struct mark *square_here(struct parser *p)
     return p->open[1] > p->open[0] ? &p->marks[p->open[1] - 1] : NULL;
 }
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
 /*
- * ": number closing" at the parser's place, in A1111's terms :\s*[+-]?[.\d]+\s*\) . Returns its length, or 0; *value is
- * NAN when the digits and dots are no number.
+ * ": number closing" at the parser's place, in A1111's terms :\s*[+-]?[.\d]+\s*\) . Returns its
+ * length, or 0; *value is NAN when the digits and dots are no number.
  */
 static size_t number_ahead(const struct parser *p, char closing, double *value)
 {
@@ -141,7 +157,8 @@ static void colon(struct parser *p)
         open->factor = value;
         if (!isnan(value)) return;
         open->literal = p->marks[p->n_marks - 1].literal = true;
-        warn(p->out, p->warned, BAD_WEIGHT, "prompt: \"%s\" has no number as its weight: taken as plain text",
+        warn(p->out, p->warned, BAD_WEIGHT,
+             "prompt: \"%s\" has no number as its weight: taken as plain text",
              part(p, open->begin, p->at).text);
         return;
     }
@@ -160,17 +177,21 @@ static void square_close(struct parser *p)
     open->literal = p->marks[p->n_marks - 1].literal = true;
     struct excerpt shown = part(p, open->begin, p->at);
     if (open->has_bar) {
-        warn(p->out, p->warned, ALTERNATE, "prompt: \"%s\" is taken as plain text: alternating words are not supported",
+        warn(p->out, p->warned, ALTERNATE,
+             "prompt: \"%s\" is taken as plain text: alternating words are not supported",
              shown.text);
     } else {
         warn(p->out, p->warned, SCHEDULE,
-             "prompt: \"%s\" is taken as plain text: changing the prompt between steps is not supported", shown.text);
+             "prompt: \"%s\" is taken as plain text: changing the prompt between steps is not "
+             "supported",
+             shown.text);
     }
 }
 
 static bool is_word_byte(unsigned char c)
 {
-    return c >= 0x80 || c == '_' || is_digit((char)c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return c >= 0x80 || c == '_' || is_digit((char)c) || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z');
 }
 
 /* The word stands at the parser's place, as a word of its own. */
@@ -182,7 +203,10 @@ static bool word_here(const struct parser *p, const char *word)
            (end == p->n_bytes || !is_word_byte((unsigned char)p->text[end]));
 }
 
-/* Bytes of a tag <name:...> at the parser's place, or 0. It ends before the next '<', so a row of them is linear. */
+/*
+ * Bytes of a tag <name:...> at the parser's place, or 0. It ends before the next '<', so a row of
+ * them is linear.
+ */
 static size_t tag_here(const struct parser *p)
 {
     size_t i = p->at + 1;
@@ -196,7 +220,8 @@ static void tag(struct parser *p)
 {
     size_t n = tag_here(p);
     if (n) {
-        warn(p->out, p->warned, TAG, "prompt: \"%s\" is taken as plain text: tags are not supported in prompts",
+        warn(p->out, p->warned, TAG,
+             "prompt: \"%s\" is taken as plain text: tags are not supported in prompts",
              part(p, p->at, p->at + n).text);
     }
     p->at += n ? n : 1;
@@ -222,7 +247,8 @@ static void read_one(struct parser *p)
     } else {
         if (c == '|' && square_here(p)) square_here(p)->has_bar = true;
         if (c == 'A' && word_here(p, "AND")) {
-            warn(p->out, p->warned, AND_WORD, "prompt: AND is taken as a word: combining prompts is not supported");
+            warn(p->out, p->warned, AND_WORD,
+                 "prompt: AND is taken as a word: combining prompts is not supported");
         }
         p->at++;
     }
@@ -234,7 +260,8 @@ static bool read_marks(struct parser *p)
     for (int square = 0; square < 2 && !p->no_memory; square++) {
         if (!p->open[square]) continue;
         const struct mark *open = &p->marks[p->open[square] - 1];
-        warn(p->out, p->warned, UNCLOSED, "prompt: the bracket of \"%s\" is never closed: it reaches to the end",
+        warn(p->out, p->warned, UNCLOSED,
+             "prompt: the bracket of \"%s\" is never closed: it reaches to the end",
              part(p, open->begin, p->n_bytes).text);
     }
     return !p->no_memory;
@@ -245,16 +272,17 @@ static bool read_marks(struct parser *p)
 struct chunker {
     const struct tokenizer *tokenizer;
     struct prompt *out;
-    size_t capacity;   /* chunks there is room for */
-    int64_t fill;      /* tokens of text in the last chunk */
-    int64_t comma;     /* where the last comma of the last chunk is, -1: none */
+    size_t capacity; /* chunks there is room for */
+    int64_t fill;    /* tokens of text in the last chunk */
+    int64_t comma;   /* where the last comma of the last chunk is, -1: none */
     int32_t comma_id;
     int64_t reach;
     bool warned[N_WARNINGS];
     struct dk_error *err;
 };
 
-static bool chunks_reserve(struct prompt *out, size_t n_chunks, size_t *capacity, struct dk_error *err)
+static bool chunks_reserve(struct prompt *out, size_t n_chunks, size_t *capacity,
+                           struct dk_error *err)
 {
     if (n_chunks <= *capacity) return true;
     size_t n = n_chunks * (size_t)out->n_tokens;
@@ -262,12 +290,16 @@ static bool chunks_reserve(struct prompt *out, size_t n_chunks, size_t *capacity
     if (ids) out->ids = ids;
     float *weights = realloc(out->weights, n * sizeof *weights);
     if (weights) out->weights = weights;
-    if (!ids || !weights) return dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for %zu chunks", n_chunks);
+    if (!ids || !weights)
+        return dk_fail(err, DK_ERROR_MEMORY, "prompt: no memory for %zu chunks", n_chunks);
     *capacity = n_chunks;
     return true;
 }
 
-/* A chunk of an empty text after the others, for which there is room: the text then overwrites its beginning. */
+/*
+ * A chunk of an empty text after the others, for which there is room: the text then overwrites its
+ * beginning.
+ */
 static void chunk_add(struct prompt *out)
 {
     size_t first = out->n_chunks++ * (size_t)out->n_tokens;
@@ -281,7 +313,8 @@ static bool chunk_next(struct chunker *c)
 {
     struct prompt *out = c->out;
     if (out->n_chunks == PROMPT_MAX_CHUNKS) {
-        return dk_fail(c->err, DK_ERROR_ARGUMENT, "prompt: the text is longer than %d chunks of %lld tokens: shorten it",
+        return dk_fail(c->err, DK_ERROR_ARGUMENT,
+                       "prompt: the text is longer than %d chunks of %lld tokens: shorten it",
                        PROMPT_MAX_CHUNKS, (long long)out->n_tokens - 2);
     }
     size_t wanted = out->n_chunks + 1;
@@ -309,7 +342,8 @@ static bool chunk_split(struct chunker *c)
     int64_t keep = c->comma + 1, n = c->fill - keep;
     size_t from = (out->n_chunks - 1) * (size_t)out->n_tokens + 1 + (size_t)keep;
     if (!chunk_next(c)) return false;
-    for (int64_t i = 0; i < n; i++) token_put(c, out->ids[from + (size_t)i], out->weights[from + (size_t)i]);
+    for (int64_t i = 0; i < n; i++)
+        token_put(c, out->ids[from + (size_t)i], out->weights[from + (size_t)i]);
     for (int64_t i = 0; i <= n; i++) {
         out->ids[from + (size_t)i] = i == 0 ? out->end : out->pad;
         out->weights[from + (size_t)i] = 1;
@@ -336,7 +370,8 @@ static bool text_add(struct chunker *c, const char *text, size_t n_bytes, float 
 {
     int32_t *ids;
     size_t n_ids, n_replaced;
-    if (!tokenizer_encode(c->tokenizer, text, n_bytes, &ids, &n_ids, &n_replaced, c->err)) return false;
+    if (!tokenizer_encode(c->tokenizer, text, n_bytes, &ids, &n_ids, &n_replaced, c->err))
+        return false;
     bool ok = true;
     for (size_t i = 0; ok && i < n_ids; i++) ok = token_add(c, ids[i], weight);
     free(ids);
@@ -346,13 +381,16 @@ static bool text_add(struct chunker *c, const char *text, size_t n_bytes, float 
 
 /* ---- writing: marks and text -> weighted texts -> chunks ---- */
 
-/* Adjacent texts of one weight become one text before they are tokenised, as in A1111: "(a)(b)" is the word "ab". */
+/*
+ * Adjacent texts of one weight become one text before they are tokenised, as in A1111: "(a)(b)" is
+ * the word "ab".
+ */
 struct writer {
     struct chunker *chunker;
     char *text; /* [n_bytes of the prompt] */
     size_t n_bytes;
     float weight;
-    double *products; /* [n_marks + 2]: per shape a stack, the round one upwards, the square one downwards */
+    double *products; /* [n_marks + 2]: two stacks, round from the start, square from the end */
     size_t n_round, n_square, n_products;
 };
 
@@ -363,8 +401,14 @@ static bool writer_flush(struct writer *w)
     return ok;
 }
 
-static double round_product(const struct writer *w) { return w->products[w->n_round]; }
-static double square_product(const struct writer *w) { return w->products[w->n_products - 1 - w->n_square]; }
+static double round_product(const struct writer *w)
+{
+    return w->products[w->n_round];
+}
+static double square_product(const struct writer *w)
+{
+    return w->products[w->n_products - 1 - w->n_square];
+}
 
 static bool writer_text(struct writer *w, const char *text, size_t n_bytes)
 {
@@ -372,8 +416,9 @@ static bool writer_text(struct writer *w, const char *text, size_t n_bytes)
     double weight = round_product(w) * square_product(w);
     if (fabs(weight) > PROMPT_MAX_WEIGHT) {
         weight = copysign(PROMPT_MAX_WEIGHT, weight);
-        warn(w->chunker->out, w->chunker->warned, TOO_HEAVY, "prompt: the weight of \"%s\" is beyond %g: taken as %g",
-             excerpt(text, n_bytes).text, PROMPT_MAX_WEIGHT, weight);
+        warn(w->chunker->out, w->chunker->warned, TOO_HEAVY,
+             "prompt: the weight of \"%s\" is beyond %g: taken as %g", excerpt(text, n_bytes).text,
+             PROMPT_MAX_WEIGHT, weight);
     }
     float rounded = (float)weight; /* 1.1 * (1 / 1.1) is 1 again */
     if ((rounded < w->weight || rounded > w->weight) && !writer_flush(w)) return false;
@@ -383,7 +428,10 @@ static bool writer_text(struct writer *w, const char *text, size_t n_bytes)
     return true;
 }
 
-static double product(double a, double b) { return fmax(-PRODUCT_LIMIT, fmin(PRODUCT_LIMIT, a * b)); }
+static double product(double a, double b)
+{
+    return fmax(-PRODUCT_LIMIT, fmin(PRODUCT_LIMIT, a * b));
+}
 
 static bool writer_mark(struct writer *w, const char *text, const struct mark *mark)
 {
@@ -415,8 +463,9 @@ static bool write_marks(const struct parser *p, struct chunker *chunker)
     struct writer w = {.chunker = chunker, .weight = 1, .n_products = p->n_marks + 2};
     w.text = malloc(p->n_bytes + 1);
     w.products = malloc(w.n_products * sizeof *w.products);
-    bool ok = (w.text && w.products) ||
-              dk_fail(chunker->err, DK_ERROR_MEMORY, "prompt: no memory for a text of %zu bytes", p->n_bytes);
+    bool ok =
+        (w.text && w.products) || dk_fail(chunker->err, DK_ERROR_MEMORY,
+                                          "prompt: no memory for a text of %zu bytes", p->n_bytes);
     if (ok) w.products[0] = w.products[w.n_products - 1] = 1;
     size_t at = 0;
     for (size_t i = 0; ok && i < p->n_marks; i++) {
@@ -433,7 +482,8 @@ static bool write_marks(const struct parser *p, struct chunker *chunker)
 static bool syntax_add(struct chunker *c, const char *text, size_t n_bytes)
 {
     struct parser p = {.text = text, .n_bytes = n_bytes, .out = c->out};
-    bool ok = read_marks(&p) || dk_fail(c->err, DK_ERROR_MEMORY, "prompt: no memory for a text of %zu bytes", n_bytes);
+    bool ok = read_marks(&p) || dk_fail(c->err, DK_ERROR_MEMORY,
+                                        "prompt: no memory for a text of %zu bytes", n_bytes);
     ok = ok && write_marks(&p, c);
     free(p.marks);
     return ok;
@@ -449,26 +499,33 @@ static bool comma_find(struct chunker *c)
     return true;
 }
 
-bool prompt_chunks(const struct tokenizer *tokenizer, const char *text, size_t n_bytes, bool syntax, int64_t n_tokens,
-                   int32_t pad_id, struct prompt *out, struct dk_error *err)
+bool prompt_chunks(const struct tokenizer *tokenizer, const char *text, size_t n_bytes, bool syntax,
+                   int64_t n_tokens, int32_t pad_id, struct prompt *out, struct dk_error *err)
 {
     int32_t end = tokenizer_end(tokenizer);
-    *out = (struct prompt){.n_tokens = n_tokens, .start = tokenizer_start(tokenizer), .end = end,
+    *out = (struct prompt){.n_tokens = n_tokens,
+                           .start = tokenizer_start(tokenizer),
+                           .end = end,
                            .pad = pad_id < 0 ? end : pad_id};
-    struct chunker c = {.tokenizer = tokenizer, .out = out, .reach = COMMA_REACH * (n_tokens - 2) / COMMA_REACH_OF,
+    struct chunker c = {.tokenizer = tokenizer,
+                        .out = out,
+                        .reach = COMMA_REACH * (n_tokens - 2) / COMMA_REACH_OF,
                         .err = err};
-    bool ok = (n_tokens >= 3 && n_tokens <= 1 << 16) ||
-              dk_fail(err, DK_ERROR_MODEL, "prompt: a text encoder of %lld tokens, expected 3 to %d", (long long)n_tokens,
-                      1 << 16);
+    bool ok =
+        (n_tokens >= 3 && n_tokens <= 1 << 16) ||
+        dk_fail(err, DK_ERROR_MODEL, "prompt: a text encoder of %lld tokens, expected 3 to %d",
+                (long long)n_tokens, 1 << 16);
     if (n_bytes > PROMPT_MAX_BYTES) {
-        ok = dk_fail(err, DK_ERROR_ARGUMENT, "prompt: a text of %zu bytes is too long, at most %d are taken", n_bytes,
+        ok = dk_fail(err, DK_ERROR_ARGUMENT,
+                     "prompt: a text of %zu bytes is too long, at most %d are taken", n_bytes,
                      PROMPT_MAX_BYTES);
     }
     if (!n_bytes) text = "";
     ok = ok && comma_find(&c) && chunk_next(&c) &&
          (syntax ? syntax_add(&c, text, n_bytes) : text_add(&c, text, n_bytes, 1));
     if (ok && out->n_replaced) {
-        warn(out, c.warned, BAD_UTF8, "prompt: %zu sequences of bytes are not UTF-8: each taken as U+FFFD", out->n_replaced);
+        warn(out, c.warned, BAD_UTF8,
+             "prompt: %zu sequences of bytes are not UTF-8: each taken as U+FFFD", out->n_replaced);
     }
     if (!ok) prompt_free(out);
     return ok;
@@ -478,7 +535,8 @@ bool prompt_pad(struct prompt *prompt, size_t n_chunks, struct dk_error *err)
 {
     size_t capacity = prompt->n_chunks;
     if (n_chunks > PROMPT_MAX_CHUNKS) {
-        return dk_fail(err, DK_ERROR_ARGUMENT, "prompt: %zu chunks were asked for, at most %d are made", n_chunks,
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "prompt: %zu chunks were asked for, at most %d are made", n_chunks,
                        PROMPT_MAX_CHUNKS);
     }
     if (!chunks_reserve(prompt, n_chunks, &capacity, err)) return false;
