@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const group_titles[N_GROUPS] = {"Picture", "Sampling", "Model", "Output",
-                                                   "Running"};
+static const char *const group_titles[N_GROUPS] = {"Picture", "Variation", "Sampling",
+                                                   "Model",   "Output",    "Running"};
 
 int help_short(void)
 {

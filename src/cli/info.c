@@ -16,8 +16,9 @@
 
 static void print_value(const char *key, const json_t *value)
 {
-    if (json_is_null(value)) return;
-    printf("%-18s", key);
+    int n_letters = (int)strlen(key);
+    text_print(stdout, key);
+    printf("%*s", n_letters < 17 ? 18 - n_letters : 1, "");
     if (json_is_string(value)) {
         text_print_lines(stdout, json_string_value(value), "                  ");
     } else {
@@ -32,15 +33,7 @@ static void print_object(json_t *object)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(object, key, value)
-    {
-        size_t n_replaced;
-        char *name = text_repair(key, strlen(key), &n_replaced);
-        for (char *c = name; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
-        print_value(name, value);
-        free(name);
-    }
+    json_object_foreach(object, key, value) if (!json_is_null(value)) print_value(key, value);
 }
 
 static void print_record(const char *path, const struct record *record)

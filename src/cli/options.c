@@ -12,31 +12,47 @@
 /* ---- the table ----------------------------------------------------------------------------- */
 
 #define AT(field)  offsetof(struct request, field)
-#define WITH_MODEL (COMMAND_RENDER | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
-#define PLANNED    (COMMAND_RENDER | COMMAND_SHOW)
+#define PICTURES   (COMMAND_RENDER | COMMAND_BATCH)
+#define WITH_MODEL (PICTURES | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
+#define SETTING    (PICTURES | COMMAND_JOB)
+#define PLANNED    (SETTING | COMMAND_SHOW)
+#define BATCH_JOB  (COMMAND_BATCH | COMMAND_JOB)
 
 /* clang-format off */
 static const struct option table[] = {
-    {"prompt", 'p', NULL, OPTION_TEXT, GROUP_PICTURE, COMMAND_RENDER, USE_RECORDED,
+    {"prompt", 'p', NULL, OPTION_TEXT, GROUP_PICTURE, COMMAND_RENDER | COMMAND_JOB, USE_RECORDED,
      AT(settings.prompt), 0, 0, "TEXT", NULL, "what to show; the same as the words without an option"},
-    {"negative", 'n', "negative-prompt", OPTION_TEXT, GROUP_PICTURE, COMMAND_RENDER, USE_RECORDED,
+    {"negative", 'n', "negative-prompt", OPTION_TEXT, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.negative), 0, 0, "TEXT", NULL, "what to keep away from"},
-    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, COMMAND_RENDER, USE_RECORDED,
+    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.width_px), 1, 65536, "WxH", NULL, "width and height in pixels (the model's own)"},
-    {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, COMMAND_RENDER, USE_NONE,
+    {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
      AT(settings.width_px), 1, 65536, "N", NULL, "width alone"},
-    {"height", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, COMMAND_RENDER, USE_NONE,
+    {"height", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
      AT(settings.height_px), 1, 65536, "N", NULL, "height alone"},
-    {"seed", 0, NULL, OPTION_SEED, GROUP_PICTURE, COMMAND_RENDER, USE_RECORDED,
+    {"seed", 0, NULL, OPTION_SEED, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.seed), 0, 0, "N|random", NULL, "where the noise starts; random (also -1) draws one (random)"},
-    {"count", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, COMMAND_RENDER, USE_NONE,
+    {"count", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
      AT(count), 1, 1000000, "N", NULL, "pictures to make; picture k has seed + k (1)"},
     {"from", 0, NULL, OPTION_PATH, GROUP_PICTURE, COMMAND_RENDER, USE_NONE,
      AT(from), 0, 0, "PNG", NULL, "take all settings from a picture; other options win over it"},
 
+    {"seeds", 0, NULL, OPTION_TEXT, GROUP_VARIATION, BATCH_JOB, USE_NONE,
+     AT(batch.seeds), 0, 0, "LIST", NULL, "a picture for each seed: 1,2,3 or 1..8"},
+    {"matrix", 0, NULL, OPTION_LINES, GROUP_VARIATION, BATCH_JOB, USE_NONE,
+     AT(batch.matrix), 0, 0, "OPTION=A,B", NULL, "a picture for each value; may be repeated (;  separates where values have commas)"},
+    {"iterate-seed", 0, NULL, OPTION_FLAG, GROUP_VARIATION, COMMAND_BATCH, USE_NONE,
+     AT(batch.iterate_seed), 0, 0, NULL, NULL, "add 0, 1, 2, ... to the seed from line to line"},
+    {"combinatorial", 0, NULL, OPTION_FLAG, GROUP_VARIATION, BATCH_JOB, USE_NONE,
+     AT(batch.combinatorial), 0, 0, NULL, NULL, "every combination of {a|b} in place of one chosen by the seed"},
+    {"wildcards", 0, NULL, OPTION_PATH, GROUP_VARIATION, COMMAND_BATCH, USE_NONE,
+     AT(batch.wildcards), 0, 0, "DIR", NULL, "where animals.txt lies, a line of which stands for __animals__"},
+    {"no-dynamic", 0, NULL, OPTION_FLAG, GROUP_VARIATION, BATCH_JOB, USE_NONE,
+     AT(batch.no_dynamic), 0, 0, NULL, NULL, "take {a|b} and __animals__ as plain text"},
+
     {"steps", 0, "num-inference-steps", OPTION_INTEGER, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.n_steps), 1, 1000000, "N", NULL, "denoising steps (the model's own)"},
-    {"scheduler", 0, "sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"scheduler", 0, "sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.scheduler), 0, 0, "NAME|./FILE.so", NULL, "see darkroom schedulers (the model's own)"},
     {"spacing", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.spacing), 0, 0, "KIND", "leading|linspace|trailing", "how timesteps are spread"},
@@ -44,52 +60,70 @@ static const struct option table[] = {
      AT(settings.sigmas), 0, 0, "NAME|LIST", NULL, "noise schedule: karras, exponential, ... or numbers with commas"},
     {"timesteps", 0, NULL, OPTION_TEXT, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.timesteps), 0, 0, "LIST", NULL, "the timesteps themselves, from noise to picture"},
-    {"guidance", 0, "cfg-scale,guidance-scale", OPTION_NUMBER, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"guidance", 0, "cfg-scale,guidance-scale", OPTION_NUMBER, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.guidance), 0, 1000, "G", NULL, "guidance scale; 1 or less makes one pass a step (the model's own)"},
-    {"guidance-rescale", 0, NULL, OPTION_NUMBER, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"guidance-rescale", 0, NULL, OPTION_NUMBER, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.guidance_rescale), 0, 1, "R", NULL, "take back the contrast that guidance adds (0)"},
     {"eta", 0, NULL, OPTION_NUMBER, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.eta), 0, 100, "E", NULL, "share of fresh noise in a step (the scheduler's own)"},
-    {"clip-skip", 0, NULL, OPTION_INTEGER, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"clip-skip", 0, NULL, OPTION_INTEGER, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.clip_skip), 0, 1000, "N", NULL, "last layers of the text encoder to leave out (0)"},
-    {"rng", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"rng", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.rng), 0, 0, "KIND", "cpu|nv", "noise as torch makes it on the CPU or on CUDA (cpu)"},
-    {"no-prompt-syntax", 0, NULL, OPTION_UNFLAG, GROUP_SAMPLING, COMMAND_RENDER, USE_RECORDED,
+    {"no-prompt-syntax", 0, NULL, OPTION_UNFLAG, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.prompt_syntax), 0, 0, NULL, NULL, "take (word:1.2), [word] and BREAK as plain text"},
 
     {"model", 'm', NULL, OPTION_PATH, GROUP_MODEL, WITH_MODEL, USE_RECORDED,
      AT(model), 0, 0, "NAME|PATH", NULL, "a model of darkroom models, a folder or a file"},
-    {"unet", 0, NULL, OPTION_PATH, GROUP_MODEL, COMMAND_RENDER, USE_RECORDED,
+    {"unet", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
      AT(model_options.unet), 0, 0, "PATH", NULL, "another U-Net"},
-    {"vae", 0, NULL, OPTION_PATH, GROUP_MODEL, COMMAND_RENDER, USE_RECORDED,
+    {"vae", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
      AT(model_options.vae), 0, 0, "PATH", NULL, "another VAE"},
-    {"text-encoder", 0, NULL, OPTION_PATH, GROUP_MODEL, COMMAND_RENDER, USE_RECORDED,
+    {"text-encoder", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
      AT(model_options.text_encoder), 0, 0, "PATH", NULL, "another text encoder"},
-    {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, COMMAND_RENDER | COMMAND_TOKENIZE, USE_RECORDED,
+    {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES | COMMAND_TOKENIZE, USE_RECORDED,
      AT(model_options.tokenizer), 0, 0, "DIR", NULL, "a folder with vocab.json and merges.txt"},
-    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, PLANNED, USE_RECORDED,
+    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, PICTURES | COMMAND_SHOW, USE_RECORDED,
      AT(model_options.prediction), 0, 0, "KIND", "epsilon|v_prediction|sample", "what the U-Net predicts"},
 
-    {"output", 'o', NULL, OPTION_PATH, GROUP_OUTPUT, COMMAND_RENDER, USE_NONE,
-     AT(output), 0, 0, "FILE|TEMPLATE", NULL, "file, folder or template as {prompt:40}-{seed}.png (darkroom-{seed}.png)"},
+    {"output", 'o', NULL, OPTION_PATH, GROUP_OUTPUT, PICTURES | COMMAND_MERGE, USE_NONE,
+     AT(output), 0, 0, "FILE|TEMPLATE|FOLDER", NULL, "file, folder or template as {prompt:40}-{seed}.png (darkroom-{seed}.png)"},
     {"force", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER | COMMAND_SHOW, USE_NONE,
      AT(force), 0, 0, NULL, NULL, "replace an existing file in place of taking a numbered name"},
-    {"no-metadata", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER, USE_NONE,
+    {"name", 0, NULL, OPTION_PATH, GROUP_OUTPUT, BATCH_JOB, USE_NONE,
+     AT(batch.name), 0, 0, "TEMPLATE", NULL, "name of a picture in the folder ({index:05}-{seed}-{prompt:40}.png)"},
+    {"no-metadata", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, PICTURES, USE_NONE,
      AT(no_metadata), 0, 0, NULL, NULL, "leave the settings out of the PNG"},
+    {"no-sheet", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_BATCH, USE_NONE,
+     AT(batch.no_sheet), 0, 0, NULL, NULL, "make no contact sheet (index.html, contact.png) at the end"},
     {"preview", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER, USE_NONE,
      AT(preview), 0, 0, NULL, NULL, "show the picture as it comes: in the terminal, else in NAME.preview.png"},
     {"plot", 0, NULL, OPTION_PATH, GROUP_OUTPUT, COMMAND_SHOW, USE_NONE,
      AT(plot), 0, 0, "FILE.png|svg", NULL, "draw timesteps and sigmas"},
 
-    {"dry-run", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_RENDER, USE_NONE,
+    {"format", 0, NULL, OPTION_CHOICE, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.format), 0, 0, "KIND", "auto|text|jsonl|csv|tsv", "how the file of prompts is written (auto: seen from it)"},
+    {"keep-going", 'k', NULL, OPTION_FLAG, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.keep_going), 0, 0, NULL, NULL, "leave bad lines out, and go on after a picture that fails"},
+    {"on-error", 0, NULL, OPTION_CHOICE, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.on_error), 0, 0, "WHAT", "stop|continue", "what to do after a picture that fails (stop)"},
+    {"verify", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.verify), 0, 0, NULL, NULL, "read every finished picture and make damaged ones again"},
+    {"shard", 0, NULL, OPTION_TEXT, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.shard), 0, 0, "I/N|none", NULL, "make only part I of N (taken from Slurm arrays and MPI)"},
+    {"group", 0, NULL, OPTION_INTEGER, GROUP_RUN, COMMAND_BATCH, USE_NONE,
+     AT(batch.group), 0, 4, "N", NULL, "pictures computed together; 0: where it is faster (0)"},
+    {"stale-after", 0, NULL, OPTION_INTEGER, GROUP_RUN, COMMAND_BATCH | COMMAND_MERGE, USE_NONE,
+     AT(batch.stale_after_s), 2, 86400, "SECONDS", NULL, "silence after which another machine counts as dead (60)"},
+    {"dry-run", 0, NULL, OPTION_FLAG, GROUP_RUN, PICTURES, USE_NONE,
      AT(dry_run), 0, 0, NULL, NULL, "check everything, say what would be done, and stop"},
     {"threads", 0, NULL, OPTION_INTEGER, GROUP_RUN, WITH_MODEL, USE_REPORTED,
      AT(model_options.n_threads), 0, 1024, "N", NULL, "threads; the picture does not depend on it (0: all cores)"},
-    {"max-memory", 0, NULL, OPTION_BYTES, GROUP_RUN, COMMAND_RENDER, USE_NONE,
+    {"max-memory", 0, NULL, OPTION_BYTES, GROUP_RUN, PICTURES, USE_NONE,
      AT(model_options.max_memory_bytes), 0, 0, "SIZE", NULL, "limit such as 800M or 1.5G; refused if it cannot be kept"},
     {"json", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(json), 0, 0, NULL, NULL, "machine-readable results on standard output"},
-    {"quiet", 'q', NULL, OPTION_FLAG, GROUP_RUN, COMMAND_RENDER, USE_NONE,
+    {"quiet", 'q', NULL, OPTION_FLAG, GROUP_RUN, PICTURES | COMMAND_MERGE | COMMAND_SHEET, USE_NONE,
      AT(quiet), 0, 0, NULL, NULL, "no progress and no report; warnings and errors remain"},
     {"help", 'h', NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(help), 0, 0, NULL, NULL, "describe the command"},
@@ -166,6 +200,7 @@ void request_init(struct request *request)
     dk_settings_default(&request->settings);
     request->count = 1;
     request->random_seed = true;
+    request->batch.stale_after_s = 60;
 }
 
 void request_free(struct request *request)
@@ -290,6 +325,17 @@ static bool set_text(struct request *request, const struct option *option, const
     return true;
 }
 
+static bool set_lines(struct request *request, const struct option *option, const char *value)
+{
+    const char **at = place(request, option);
+    const char *before = *at && request->given[option - table] ? *at : NULL;
+    if (!before) return set_text(request, option, value);
+    char *both = text_format("%s\n%s", before, value);
+    set_text(request, option, both);
+    free(both);
+    return true;
+}
+
 static bool set_path(struct request *request, const struct option *option, const char *value,
                      struct dk_error *err)
 {
@@ -358,6 +404,8 @@ static bool set_value(struct request *request, const struct option *option, cons
         return set_number(request, option, value, err);
     case OPTION_TEXT:
         return set_text(request, option, value);
+    case OPTION_LINES:
+        return set_lines(request, option, value);
     case OPTION_PATH:
         return set_path(request, option, value, err);
     case OPTION_CHOICE:
@@ -480,6 +528,7 @@ json_t *option_get(const struct request *request, const struct option *option)
         snprintf(size, sizeof size, "%dx%d", sides[0], sides[1]);
         return json_string(size);
     case OPTION_TEXT:
+    case OPTION_LINES:
     case OPTION_PATH:
     case OPTION_CHOICE:
         text = *(const char *const *)at;

@@ -24,7 +24,11 @@ enum command {
     COMMAND_SHOW = 8, /* "schedulers show" */
     COMMAND_MODELS = 16,
     COMMAND_TOKENIZE = 32,
-    COMMAND_ALL = 63
+    COMMAND_BATCH = 64,
+    COMMAND_MERGE = 128, /* "batch merge" */
+    COMMAND_SHEET = 256,
+    COMMAND_JOB = 512, /* no command: a line of a file of prompts */
+    COMMAND_ALL = 511
 };
 
 enum option_kind {
@@ -34,13 +38,22 @@ enum option_kind {
     OPTION_SEED,   /* uint64_t, or "random" */
     OPTION_NUMBER, /* double, finite; NAN stands for "not given" */
     OPTION_TEXT,   /* UTF-8; what is not becomes U+FFFD */
+    OPTION_LINES,  /* the same, and may be repeated: all values, with line feeds between */
     OPTION_PATH,   /* bytes as they come */
     OPTION_CHOICE, /* one of the words in choices */
     OPTION_SIZE,   /* two ints, WIDTHxHEIGHT */
     OPTION_BYTES   /* size_t: 1.5G, 800M, 64K or bytes */
 };
 
-enum option_group { GROUP_PICTURE, GROUP_SAMPLING, GROUP_MODEL, GROUP_OUTPUT, GROUP_RUN, N_GROUPS };
+enum option_group {
+    GROUP_PICTURE,
+    GROUP_VARIATION,
+    GROUP_SAMPLING,
+    GROUP_MODEL,
+    GROUP_OUTPUT,
+    GROUP_RUN,
+    N_GROUPS
+};
 
 enum option_use {
     USE_NONE = 0,
@@ -72,6 +85,13 @@ const struct option *option_by_letter(char letter);
 const char *option_nearest(const char *name, unsigned commands);
 bool option_takes_value(const struct option *option);
 
+/* What only a batch knows; each is a row of the table. */
+struct batch_options {
+    const char *format, *seeds, *matrix, *wildcards, *name, *on_error, *shard;
+    int group, stale_after_s;
+    bool iterate_seed, combinatorial, no_dynamic, keep_going, verify, no_sheet;
+};
+
 #define MAX_OPTIONS 96
 struct kept;
 struct request {
@@ -81,6 +101,8 @@ struct request {
     const char *output; /* a file, a folder or a template; NULL: darkroom-{seed}.png */
     const char *from;
     const char *plot;
+    const char *template; /* the prompt before its {a|b} were chosen; NULL: there were none */
+    struct batch_options batch;
     int count;
     bool random_seed; /* the seed is to be drawn */
     bool dry_run, json, quiet, force, no_metadata, preview, help;
