@@ -7,7 +7,7 @@
 
 /*
  * A command gets the request read from its arguments, and its words; it returns the exit code.
- * "schedulers show" is a row of its own with a blank in its name.
+ * "schedulers show" and "batch merge" are rows of their own with a blank in the name.
  */
 struct command_row {
     const char *name;
@@ -29,6 +29,9 @@ int schedulers_run(struct request *request, struct arguments *arguments, int arg
 int schedulers_show_run(struct request *request, struct arguments *arguments, int argc,
                         char **argv);
 int models_run(struct request *request, struct arguments *arguments, int argc, char **argv);
+int batch_run(struct request *request, struct arguments *arguments, int argc, char **argv);
+int merge_run(struct request *request, struct arguments *arguments, int argc, char **argv);
+int sheet_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int tokenize_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 
 /* The model of the request (or the default one), opened with its options; *path is to be freed.

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FILE_COMMANDS (COMMAND_BATCH | COMMAND_MERGE | COMMAND_SHEET) /* their words are files */
+
 static const char *const group_titles[N_GROUPS] = {"Picture", "Variation", "Sampling",
                                                    "Model",   "Output",    "Running"};
 
@@ -176,6 +178,7 @@ static int complete_bash(void)
         "    [ \"$cur\" = '=' ] && cur=\n"
         "    [ \"$prev\" = '=' ] && prev=${COMP_WORDS[COMP_CWORD-2]}\n"
         "    [ \"$command ${COMP_WORDS[2]}\" = 'schedulers show' ] && command='schedulers show'\n"
+        "    [ \"$command ${COMP_WORDS[2]}\" = 'batch merge' ] && command='batch merge'\n"
         "    case $prev in\n");
     print_bash_values();
     printf("        *)\n"
@@ -200,6 +203,8 @@ static int complete_bash(void)
            "        elif [ \"$command\" = 'schedulers show' ]; then words=$(darkroom completions "
            "schedulers 2>/dev/null)\n"
            "        elif [ \"$command\" = schedulers ]; then words=show\n"
+           "        elif [ \"$command\" = batch ]; then words=merge; files=1\n"
+           "        elif [ \"$command\" = sheet ]; then files=1\n"
            "        elif [ \"$command\" = info ]; then words=$(darkroom completions models "
            "2>/dev/null); files=1\n"
            "        fi ;;\n"
@@ -269,6 +274,8 @@ static int complete_zsh(void)
         "    local command=${words[2]}\n"
         "    [[ $command == schedulers && ${words[3]} == show && $CURRENT -gt 3 ]] && "
         "command='schedulers show'\n"
+        "    [[ $command == batch && ${words[3]} == merge && $CURRENT -gt 3 ]] && "
+        "command='batch merge'\n"
         "    if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then _darkroom_commands; return; fi\n"
         "    case $command in\n");
     for (size_t c = 1; command_at(c); c++) {
@@ -277,6 +284,7 @@ static int complete_zsh(void)
         print_zsh_options(command->bit, command->bit == COMMAND_INFO         ? "_darkroom_models"
                                         : command->bit == COMMAND_SCHEDULERS ? "(show)"
                                         : command->bit == COMMAND_SHOW ? "_darkroom_schedulers"
+                                        : command->bit & FILE_COMMANDS ? "_files"
                                                                        : " ");
     }
     printf("    help) _darkroom_commands ;;\n"
@@ -285,6 +293,12 @@ static int complete_zsh(void)
     print_zsh_options(COMMAND_RENDER, " ");
     printf("    esac\n}\n_darkroom \"$@\"\n");
     return EXIT_DONE;
+}
+
+static const char *last_word(const char *name)
+{
+    const char *blank = strrchr(name, ' ');
+    return blank ? blank + 1 : name;
 }
 
 /* Conditions under which a row of options belongs to the command line being typed. */
@@ -303,7 +317,7 @@ static void print_fish_condition(unsigned commands)
     printf(" -n '__fish_seen_subcommand_from");
     for (size_t c = 0; command_at(c); c++)
         if (commands & (unsigned)command_at(c)->bit)
-            printf(" %s", strchr(command_at(c)->name, ' ') ? "show" : command_at(c)->name);
+            printf(" %s", last_word(command_at(c)->name));
     printf("'");
 }
 

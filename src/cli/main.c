@@ -30,6 +30,18 @@ static const struct command_row commands[] = {
     {"models", COMMAND_MODELS, models_run, "darkroom models [--json]",
      "list the models found",
      NULL},
+    {"batch", COMMAND_BATCH, batch_run, "darkroom batch FILE|- -o FOLDER [OPTIONS]",
+     "make a picture for every line of a file",
+     "FILE holds one prompt a line, with options behind it where wanted (a cat --steps 8), JSON\n"
+     "objects, or CSV with a header; - reads lines from standard input as they come. Options here\n"
+     "are the defaults of every line. Run again, it makes only what is missing, changed or damaged;\n"
+     "several processes and machines may work on one folder. See man darkroom and docs/batch.md.\n"},
+    {"batch merge", COMMAND_MERGE, merge_run, "darkroom batch merge FOLDER... -o FOLDER",
+     "join the pictures and manifests of several batch folders",
+     NULL},
+    {"sheet", COMMAND_SHEET, sheet_run, "darkroom sheet FOLDER",
+     "make a contact sheet of a batch folder: index.html and contact.png",
+     NULL},
     {"tokenize", COMMAND_TOKENIZE, tokenize_run, "darkroom tokenize TEXT [-m MODEL] [--json]",
      "print the token ids of a text, start and end included",
      NULL},
@@ -99,6 +111,14 @@ static int run_command(const struct command_row *command, int argc, char **argv)
     return status;
 }
 
+static const struct command_row *find_two_words(const char *first, const char *second)
+{
+    char *name = text_format("%s %s", first, second);
+    const struct command_row *command = strchr(first, ' ') ? NULL : command_find(name);
+    free(name);
+    return command;
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) return help_short();
@@ -107,8 +127,8 @@ static int run(int argc, char **argv)
     if (strcmp(first, "help") == 0) return help_words(argc - 2, argv + 2);
     if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) return help_version();
     if (strcmp(first, "completions") == 0) return help_completions(argc - 2, argv + 2);
-    if (strcmp(first, "schedulers") == 0 && argc > 2 && strcmp(argv[2], "show") == 0)
-        return run_command(command_find("schedulers show"), argc - 3, argv + 3);
+    const struct command_row *longer = argc > 2 ? find_two_words(first, argv[2]) : NULL;
+    if (longer) return run_command(longer, argc - 3, argv + 3);
     const struct command_row *command = command_find(first);
     if (command) return run_command(command, argc - 2, argv + 2);
     const char *near = mistaken_command(argc, argv);

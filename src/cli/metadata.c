@@ -15,6 +15,7 @@ json_t *metadata_record(const struct request *request, const struct provenance *
     json_t *record = json_object();
     json_object_set_new(record, "darkroom", json_string(DK_VERSION));
     options_to_json(request, USE_RECORDED, record);
+    if (request->template) json_object_set_new(record, "template", json_string(request->template));
     json_object_set_new(record, "model-name", json_string(provenance->model_name));
     json_object_set_new(record, "model-fingerprint",
                         provenance->fingerprint[0] ? json_string(provenance->fingerprint)
@@ -258,18 +259,26 @@ static bool ends_with(const char *text, const char *ending)
     return n > e && strcmp(text + n - e, ending) == 0;
 }
 
-/* Older files say "DPM++ 2M Karras" where newer ones have a schedule type of its own. */
-static void put_sampler(json_t *settings, const char *text)
+char *metadata_sampler(const char *title, const char **sigmas)
 {
-    char *name = text_copy(text);
+    char *name = text_copy(title);
+    *sigmas = NULL;
     for (size_t i = 0; i < N_SCHEDULE_TYPES; i++) {
         char *ending = text_format(" %s", schedule_types[i].theirs);
         if (schedule_types[i].ours && ends_with(name, ending)) {
             name[strlen(name) - strlen(ending)] = '\0';
-            put_setting(settings, "sigmas", schedule_types[i].ours);
+            *sigmas = schedule_types[i].ours;
         }
         free(ending);
     }
+    return name;
+}
+
+static void put_sampler(json_t *settings, const char *text)
+{
+    const char *sigmas;
+    char *name = metadata_sampler(text, &sigmas);
+    if (sigmas) put_setting(settings, "sigmas", sigmas);
     put_setting(settings, "scheduler", name);
     free(name);
 }
@@ -437,6 +446,8 @@ bool record_apply(const struct record *record, const char *path, struct request 
             return say_fail(err, DK_ERROR_FORMAT, "%s: its record is not usable: %.500s", path,
                             why.message);
     }
+    const char *template = json_string_value(json_object_get(record->settings, "template"));
+    if (record->is_exact && template) request->template = request_keep(request, template);
     memset(request->given, 0, sizeof request->given);
     return true;
 }

@@ -53,4 +53,10 @@ bool record_apply(const struct record *record, const char *path, struct request 
  * settings line is prompt. Exposed for tests. */
 void metadata_parse_parameters(const char *text, json_t *settings, json_t *other);
 
+/*
+ * Older files of A1111 say "DPM++ 2M Karras" where newer ones have a schedule type of its own: the
+ * name alone, to be freed, and our name of the schedule in *sigmas, or NULL.
+ */
+char *metadata_sampler(const char *title, const char **sigmas);
+
 #endif

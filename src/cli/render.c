@@ -88,6 +88,7 @@ static bool read_prompt(struct request *request, const struct arguments *argumen
                         struct dk_error *err)
 {
     if (arguments->n_words == 0) {
+        if (request_given(request, "prompt")) request->template = NULL;
         if (request_given(request, "prompt") || request->from) return true;
         return say_fail(err, DK_ERROR_ARGUMENT,
                         "the prompt is missing: darkroom PROMPT; an empty one is written \"\"");
@@ -97,6 +98,7 @@ static bool read_prompt(struct request *request, const struct arguments *argumen
                         "found a prompt twice, as --prompt and as the word \"%.200s\"; leave one "
                         "out",
                         arguments->words[0]);
+    request->template = NULL; /* of the picture that --from names */
     char *text = arguments_text(arguments, err);
     bool ok = text && option_set(request, option_find("prompt", 6), text, err);
     free(text);
