@@ -72,7 +72,7 @@ static void expect(const char *parameters, const struct expectation *expected)
         char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)) : NULL;
         bool same = text && expected->value ? strcmp(text, expected->value) == 0
                                             : !text && !expected->value;
-        CHECK(same, "%s is %s in place of %s, from:\n%s", expected->key, text ? text : "absent",
+        CHECK(same, "%s is %s in place of %s, from:\n%.200s", expected->key, text ? text : "absent",
               expected->value ? expected->value : "absent", parameters);
         free(text);
     }
@@ -142,7 +142,7 @@ static void check_from(const char *keyword, const char *text, int want, const ch
     sentence[n] = '\0';
     if (err) fclose(err);
     CHECK(status == want && strstr(sentence, in_stderr),
-          "status %d (expected %d), \"%s\" without \"%s\", from %s", status, want, sentence,
+          "status %d (expected %d), \"%s\" without \"%s\", from %.200s", status, want, sentence,
           in_stderr, text);
 }
 
