@@ -1,7 +1,7 @@
 """sample - draw pictures with an exported folder, in the training code.
 
 Model(folder) loads it; ddim() is the teacher's sampler, lcm() the student's. The starting latent of picture i
-is torch's normal noise for seed * 1000 + i, so that runs with other steps or weights can be compared.
+is torch's normal noise for seed + i, as in the program (--seed), so that the two can be compared.
 usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 4] [--lcm]
 SPDX-License-Identifier: MIT
 """
@@ -57,7 +57,7 @@ class Model:
     def noise(self, n, seed):
         c, size = self.unet.config["in_channels"], self.unet.config["sample_size"]
         return torch.stack([torch.randn(c, size, size, generator=torch.Generator().manual_seed(
-            seed * 1000 + i)) for i in range(n)])
+            seed + i)) for i in range(n)])
 
     def predict(self, x, t, context, empty, guidance):
         """-> x0 and eps, from v, with classifier-free guidance unless it is 1"""
@@ -89,7 +89,7 @@ class Model:
         context = self.context(prompts)
         x = self.noise(len(prompts), seed) if x is None else x
         times = lcm_timesteps(steps)
-        generator = torch.Generator().manual_seed(seed * 1000 + 999)
+        generator = torch.Generator().manual_seed(seed + 10 ** 6)
         for i, t in enumerate(times):
             x0, _ = self.predict(x, t, context, None, 1)
             c_skip, c_out = boundary(torch.tensor(float(t)))

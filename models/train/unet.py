@@ -127,7 +127,7 @@ def train(args):
     print("U-Net %.2f M, text encoder %.2f M parameters, %d latents" % (
         count_parameters(unet) / 1e6, count_parameters(text) / 1e6, len(latents)), flush=True)
     trainer = hogwild.Trainer(args.out, dict(unet=unet, text=text), args.lr, args.batch,
-                              configs=dict(unet=UNET_CONFIG, text=TEXT_CONFIG))
+                              ema=args.ema, configs=dict(unet=UNET_CONFIG, text=TEXT_CONFIG))
     trainer.resume(args.resume)
     alpha_bar = alpha_bars()
     snr = alpha_bar / (1 - alpha_bar)
@@ -162,6 +162,7 @@ def main():
     p.add_argument("--samples", type=int, default=600000, help="samples to see in all")
     p.add_argument("--batch", type=int, default=16, help="samples per process and update")
     p.add_argument("--lr", type=float, default=3e-4)
+    p.add_argument("--ema", type=float, default=.999, help="per update")
     p.add_argument("--drop", type=float, default=.1, help="share of captions left out")
     p.add_argument("--share-high", type=float, default=.42, help="share of timesteps above 600")
     p.add_argument("--seed", type=int, default=500000)
