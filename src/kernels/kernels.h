@@ -46,6 +46,7 @@ struct gemm {
     bool geglu;
     const float *residual; /* laid out as c, or NULL */
     float *partial;        /* [m][GEMM_PANEL] scratch, 32-byte aligned */
+    const float *next_b;   /* the panel to be multiplied after this one, to be fetched meanwhile; or NULL */
 };
 
 /* Winograd F(4x4, 3x3): input tiles of 6x6 become 36 planes, so do 3x3 weights; outputs are 4x4 (arXiv:1509.09308). */

@@ -168,7 +168,8 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
     if (!ops_ok(o) || x.rank == 0 || !check_weights(o, x, args) || !plan_sizes(o, x, args, &c) ||
         !check_additions(o, &c))
         return none;
-    struct tensor y = tensor_new4(o->arena, x.dim[0], (int64_t)c.out_h, (int64_t)c.out_w, (int64_t)c.out, o->err);
+    const int64_t dim[] = {x.dim[0], (int64_t)c.out_h, (int64_t)c.out_w, (int64_t)c.out};
+    struct tensor y = ops_result(o, 4, dim, args->into, "conv");
     size_t mark = arena_mark(o->arena);
     if (y.rank == 0 || !plan_vectors(o, x, &c)) return none;
     c.y = y.data;

@@ -29,6 +29,9 @@ struct shape_text shape_text(int rank, const int64_t *dim);
 float *ops_floats(struct ops *o, size_t count, size_t size);
 ptrdiff_t *ops_offsets(struct ops *o, size_t count);
 
+/* Memory for a result: *into if that is given (and has the shape, else an error), or new. Rank 0 on failure. */
+struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const struct tensor *into, const char *op);
+
 /* How many threads work of so many multiply-accumulates (or their like) is worth. */
 int ops_threads(const struct ops *o, double work);
 

@@ -39,7 +39,7 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
     struct tensor y = x;
     y.dim[x.rank - 1] = args->geglu ? w->dim[0] / 2 : w->dim[0];
     if (!residual_fits(o, args->residual, y, "linear")) return none;
-    y = tensor_new(o->arena, y.rank, y.dim, o->err);
+    y = ops_result(o, y.rank, y.dim, args->into, "linear");
     size_t mark = arena_mark(o->arena);
     struct product p = {
         .weights = {w, args->geglu ? PACK_GEGLU : PACK_PANELS, (size_t)w->dim[0], k, 1},

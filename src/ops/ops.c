@@ -53,6 +53,16 @@ ptrdiff_t *ops_offsets(struct ops *o, size_t count)
     return arena_alloc(o->arena, count * sizeof(ptrdiff_t), o->err);
 }
 
+struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const struct tensor *into, const char *op)
+{
+    if (!into) return tensor_new(o->arena, rank, dim, o->err);
+    bool fits = into->rank == rank;
+    for (int i = 0; fits && i < rank; i++) fits = into->dim[i] == dim[i];
+    if (fits || into->rank == 0) return *into;
+    return ops_fail(o, DK_ERROR_ARGUMENT, "%s: the result has shape %s, its place %s", op, shape_text(rank, dim).text,
+                    shape_text(into->rank, into->dim).text);
+}
+
 /* Waking a thread costs a few microseconds, in which one does about this much. */
 #define WORK_WORTH_A_THREAD 150e3
 

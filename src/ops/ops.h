@@ -49,12 +49,18 @@ bool ops_ok(struct ops *o);
 /* act(norm(x)). x [n, h, w, c] or [n, tokens, c]. */
 struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, enum act act);
 
-/* y = act(norm(x) * W^T + b) + residual. x [..., in], y [..., out]. */
+/*
+ * y = act(norm(x) * W^T + b) + residual. x [..., in], y [..., out].
+ *
+ * into, here and in convolutions: the result is written there instead of into new memory. It has the result's shape,
+ * may be the residual itself (y += ...), and must not overlap the input.
+ */
 struct linear_args {
     const struct linear *linear;
     const struct norm *norm;       /* LayerNorm before the product, or NULL */
     enum act act;                  /* after the bias */
     const struct tensor *residual; /* [..., out] added at the end, or NULL */
+    const struct tensor *into;     /* [..., out], or NULL */
     bool geglu;                    /* linear has 2 * out rows: y = first half * gelu(second half) (arXiv:2002.05202) */
 };
 struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args *args);
@@ -74,6 +80,7 @@ struct conv_args {
     int64_t up_h, up_w;
     const struct tensor *per_channel; /* [n, out], the time embedding, or NULL */
     const struct tensor *residual;    /* [n, h', w', out], or NULL */
+    const struct tensor *into;        /* [n, h', w', out], or NULL */
 };
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args);
 

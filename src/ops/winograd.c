@@ -17,7 +17,7 @@
  */
 
 /* Tiles of a task, and panels multiplied between two visits to V. */
-#define TASK_TILES 48
+#define TASK_TILES 96
 #define GROUP 4
 /* Maps with fewer tiles a sample than this are small; tiles of a step of theirs. */
 #define SMALL_TILES 128
@@ -58,6 +58,7 @@ static void multiply(const struct wino *w, const float *v, size_t v_plane, size_
         for (size_t i = 0; i < n_panels; i++) {
             g.b = u + i * w->panel_floats + plane * w->u_plane;
             g.c = m + plane * m_plane(n_tiles, n_panels) + i * GEMM_PANEL;
+            g.next_b = i + 1 < n_panels ? g.b + w->panel_floats : u + (plane + 1) % WINO_PLANES * w->u_plane;
             w->kernels->gemm(&g);
         }
     }
