@@ -147,6 +147,18 @@ static struct tensor part(struct tensor t, int64_t first, int64_t n)
 
 /* ---- linear ---- */
 
+static struct tensor copy_of(struct world *w, struct tensor t)
+{
+    struct tensor copy = tensor_new(&w->arena, t.rank, t.dim, &w->err);
+    if (copy.rank) memcpy(copy.data, t.data, (size_t)tensor_count(t) * sizeof(float));
+    return copy;
+}
+
+static bool same_values(struct tensor a, struct tensor b)
+{
+    return tensor_count(a) == tensor_count(b) && memcmp(a.data, b.data, (size_t)tensor_count(a) * sizeof(float)) == 0;
+}
+
 struct linear_case {
     struct linear linear;
     struct norm norm;
@@ -180,8 +192,15 @@ static void check_linear(struct world *w, int64_t n, int64_t tokens, int64_t k, 
     if (!with_bias) c.linear.bias.data = NULL;
     c.x = random_tensor(w, 3, (int64_t[]){n, tokens, k});
     c.residual = random_tensor(w, 3, (int64_t[]){n, tokens, out_y});
-    c.args = (struct linear_args){&c.linear, with_norm ? &c.norm : NULL, act, with_residual ? &c.residual : NULL, geglu};
+    c.args = (struct linear_args){&c.linear, with_norm ? &c.norm : NULL, act, with_residual ? &c.residual : NULL, NULL,
+                                  geglu};
     struct tensor y = same_bytes(w, run_linear, &c, n, what);
+    if (with_residual && y.rank) {
+        struct tensor place = copy_of(w, c.residual);
+        c.args.residual = c.args.into = &place;
+        struct tensor again = op_linear(&w->ops, c.x, &c.args);
+        CHECK(again.data == place.data && same_values(again, y), "%s: differs when it replaces its residual", what);
+    }
     size_t rows = (size_t)(n * tokens), uk = (size_t)k, uout = (size_t)out, uy = (size_t)out_y;
     double *x = malloc(rows * uk * sizeof *x), *z = malloc(rows * uout * sizeof *z), *want = malloc(rows * uy * sizeof *z);
     for (size_t i = 0; i < rows * uk; i++) x[i] = (double)c.x.data[i];
@@ -250,8 +269,14 @@ static void check_conv(struct world *w, const struct conv_shape *s)
     c.per_channel = random_tensor(w, 2, (int64_t[]){s->n, s->out});
     c.residual = random_tensor(w, 4, (int64_t[]){s->n, oh, ow, s->out});
     c.args = (struct conv_args){&c.conv, s->groups ? &c.norm : NULL, s->act, s->stride, s->pad_end_only, s->up_h,
-                                s->up_w, s->per_channel ? &c.per_channel : NULL, s->residual ? &c.residual : NULL};
+                                s->up_w, s->per_channel ? &c.per_channel : NULL, s->residual ? &c.residual : NULL, NULL};
     struct tensor y = same_bytes(w, run_conv, &c, s->n, what);
+    if (s->residual && y.rank) {
+        struct tensor place = copy_of(w, c.residual);
+        c.args.residual = c.args.into = &place;
+        struct tensor again = op_conv(&w->ops, c.x, &c.args);
+        CHECK(again.data == place.data && same_values(again, y), "%s: differs when it replaces its residual", what);
+    }
     size_t n_x = (size_t)tensor_count(c.x);
     double *x = malloc(n_x * sizeof *x), *want = malloc((size_t)(s->n * oh * ow * s->out) * sizeof *want);
     for (size_t i = 0; i < n_x; i++) x[i] = (double)c.x.data[i];

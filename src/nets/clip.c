@@ -145,27 +145,33 @@ int64_t clip_projection(const struct clip *clip)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* x += attention(norm1 x); x += mlp(norm2 x). x [n, tokens, c]; every token sees itself and those
- * before it. */
+/*
+ * x += W_out attention(norm1 x); x += mlp(norm2 x), where x lies. Every token sees itself and those
+ * before it. x [n, tokens, c].
+ */
 static struct tensor layer_forward(const struct clip *clip, const struct clip_layer *l,
                                    struct ops *o, struct tensor x)
 {
-    struct tensor q = op_linear(o, x, &(struct linear_args){.linear = &l->q, .norm = &l->norm1});
-    struct tensor k = op_linear(o, x, &(struct linear_args){.linear = &l->k, .norm = &l->norm1});
-    struct tensor v = op_linear(o, x, &(struct linear_args){.linear = &l->v, .norm = &l->norm1});
-    struct tensor h = op_attention(o, q, k, v, clip->n_heads, true);
-    struct tensor y = op_linear(o, h, &(struct linear_args){.linear = &l->out, .residual = &x});
-    h = op_linear(o, y,
+    size_t mark = arena_mark(o->arena);
+    struct tensor h = op_norm(o, x, &l->norm1, ACT_NONE);
+    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &l->q});
+    struct tensor k = op_linear(o, h, &(struct linear_args){.linear = &l->k});
+    struct tensor v = op_linear(o, h, &(struct linear_args){.linear = &l->v});
+    h = op_attention(o, q, k, v, clip->n_heads, true);
+    x = op_linear(o, h, &(struct linear_args){.linear = &l->out, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
+    h = op_linear(o, x,
                   &(struct linear_args){.linear = &l->fc1, .norm = &l->norm2, .act = clip->act});
-    return op_linear(o, h, &(struct linear_args){.linear = &l->fc2, .residual = &y});
+    x = op_linear(o, h, &(struct linear_args){.linear = &l->fc2, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
+    return x;
 }
 
-/* Layers from to end - 1; what they leave goes down to the mark. */
+/* Layers from to end - 1, where x lies. */
 static struct tensor layers_forward(const struct clip *clip, int from, int end, struct ops *o,
-                                    size_t mark, struct tensor x)
+                                    struct tensor x)
 {
-    for (int i = from; i < end; i++)
-        x = tensor_keep(o->arena, mark, layer_forward(clip, &clip->layers[i], o, x));
+    for (int i = from; i < end; i++) x = layer_forward(clip, &clip->layers[i], o, x);
     return x;
 }
 
@@ -201,6 +207,14 @@ static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor 
                       (const int64_t[]){n, clip_projection(clip) ? clip_projection(clip) : c});
 }
 
+/* A copy in new memory. */
+static struct tensor copy(struct ops *o, struct tensor x)
+{
+    struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
+    if (y.rank) memcpy(y.data, x.data, (size_t)tensor_count(x) * sizeof *x.data);
+    return y;
+}
+
 bool clip_forward(const struct clip *clip, struct ops *o, const int32_t *ids, int64_t n,
                   int64_t tokens, int skip, bool normed, bool want_pooled,
                   struct clip_output *output)
@@ -212,14 +226,14 @@ bool clip_forward(const struct clip *clip, struct ops *o, const int32_t *ids, in
                        clip->n_layers, clip->n_layers);
     int shown = clip->n_layers - skip;
     size_t mark = arena_mark(o->arena);
-    struct tensor x =
-        op_embed(o, &clip->tokens, &clip->positions, ids, n, tokens); /* [n, tokens, c] */
-    x = layers_forward(clip, 0, shown, o, mark, x);
-    output->hidden = normed ? op_norm(o, x, &clip->norm, ACT_NONE) : x;
+    struct tensor x = op_embed(o, &clip->tokens, &clip->positions, ids, n, tokens);
+    x = layers_forward(clip, 0, shown, o, x); /* [n, tokens, c] */
+    output->hidden = normed ? op_norm(o, x, &clip->norm, ACT_NONE) : copy(o, x);
     if (want_pooled && ops_ok(o)) {
-        mark = arena_mark(o->arena);
-        x = layers_forward(clip, shown, clip->n_layers, o, mark, x);
-        output->pooled = tensor_keep(o->arena, mark, pool(clip, o, x, ids));
+        size_t end = arena_mark(o->arena);
+        x = layers_forward(clip, shown, clip->n_layers, o, x);
+        output->pooled = tensor_keep(o->arena, end, pool(clip, o, x, ids));
     }
+    if (!want_pooled) output->hidden = tensor_keep(o->arena, mark, output->hidden);
     return ops_ok(o);
 }

@@ -174,20 +174,70 @@ struct resnet layers_resnet(struct weights_reader *r, const struct resnet_shape 
     return t;
 }
 
+/* conv1 of the normalised x, with the time embedding: [n, h, w, out]. */
+static struct tensor first_half(const struct resnet *t, struct ops *o, struct tensor x,
+                                const struct tensor *shift)
+{
+    return op_conv(
+        o, x,
+        &(struct conv_args){
+            .conv = &t->conv1, .norm = &t->norm1, .act = ACT_SILU, .per_channel = shift});
+}
+
+/* conv2 of the normalised h, plus skip, into y (which may be skip's memory). */
+static struct tensor second_half(const struct resnet *t, struct ops *o, struct tensor h,
+                                 const struct tensor *skip, const struct tensor *y)
+{
+    return op_conv(
+        o, h,
+        &(struct conv_args){
+            .conv = &t->conv2, .norm = &t->norm2, .act = ACT_SILU, .residual = skip, .into = y});
+}
+
 struct tensor resnet_forward(const struct resnet *t, struct ops *o, struct tensor x,
                              const struct tensor *time)
 {
-    struct tensor shift = {0}; /* [n, out] */
+    struct tensor y = tensor_new4(o->arena, x.dim[0], x.dim[1], x.dim[2], resnet_out(t), o->err);
+    size_t mark = arena_mark(o->arena);
+    struct tensor shift = {0}, skip = x; /* [n, out], [n, h, w, out] */
     if (time) shift = op_linear(o, *time, &(struct linear_args){.linear = &t->time});
-    struct tensor h = op_conv(o, x,
-                              &(struct conv_args){.conv = &t->conv1,
-                                                  .norm = &t->norm1,
-                                                  .act = ACT_SILU,
-                                                  .per_channel = time ? &shift : NULL});
-    struct tensor skip = x; /* [n, h, w, out] */
+    struct tensor h = first_half(t, o, x, time ? &shift : NULL);
     if (weight_exists(&t->shortcut.weight))
-        skip = op_conv(o, x, &(struct conv_args){.conv = &t->shortcut});
-    return op_conv(o, h,
-                   &(struct conv_args){
-                       .conv = &t->conv2, .norm = &t->norm2, .act = ACT_SILU, .residual = &skip});
+        skip = op_conv(o, x, &(struct conv_args){.conv = &t->shortcut, .into = &y});
+    y = second_half(t, o, h, &skip, &y);
+    arena_reset(o->arena, mark);
+    return y;
+}
+
+/* Pixels whose shortcut is computed at a time when it replaces its input. */
+#define BAND_PIXELS 4096
+
+/*
+ * The 1x1 shortcut of x where x lies, out <= in: what is written never reaches what is still to be
+ * read. x [1, h, w, in], answer [1, h, w, out].
+ */
+static struct tensor shortcut_replace(const struct resnet *t, struct ops *o, struct tensor x)
+{
+    int64_t in = x.dim[3], out = resnet_out(t), pixels = x.dim[1] * x.dim[2];
+    for (int64_t at = 0; at < pixels; at += BAND_PIXELS) {
+        size_t mark = arena_mark(o->arena);
+        int64_t n = pixels - at < BAND_PIXELS ? pixels - at : BAND_PIXELS;
+        struct tensor band = {x.data + at * in, 4, {1, 1, n, in}};
+        band = op_conv(o, band, &(struct conv_args){.conv = &t->shortcut});
+        if (band.rank)
+            memmove(x.data + at * out, band.data, (size_t)tensor_count(band) * sizeof *band.data);
+        arena_reset(o->arena, mark);
+    }
+    x.dim[3] = out;
+    return x;
+}
+
+struct tensor resnet_replace(const struct resnet *t, struct ops *o, size_t mark, struct tensor x)
+{
+    bool shortcut = weight_exists(&t->shortcut.weight);
+    if (shortcut && (resnet_out(t) > x.dim[3] || x.dim[0] != 1))
+        return tensor_keep(o->arena, mark, resnet_forward(t, o, x, NULL));
+    struct tensor h = first_half(t, o, x, NULL);
+    if (shortcut && ops_ok(o)) x = shortcut_replace(t, o, x);
+    return tensor_keep(o->arena, mark, second_half(t, o, h, &x, &x));
 }

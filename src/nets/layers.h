@@ -87,11 +87,18 @@ static inline int64_t resnet_out(const struct resnet *resnet)
 }
 
 /*
- * x [n, h, w, in], time [n, time_width] after its activation, or NULL: [n, h, w, out]. What it
- * computes on the way stays in the arena above the mark the caller took.
+ * x [n, h, w, in], time [n, time_width] after its activation, or NULL: [n, h, w, out] in new
+ * memory. Nothing else stays in the arena.
  */
 struct tensor resnet_forward(const struct resnet *resnet, struct ops *o, struct tensor x,
                              const struct tensor *time);
+
+/*
+ * The same without time, for maps too large to have twice: the result takes the place of x, which
+ * was the arena's last allocation, made at mark.
+ */
+struct tensor resnet_replace(const struct resnet *resnet, struct ops *o, size_t mark,
+                             struct tensor x);
 
 /* Fails for the network being read; r->err holds the first failure. Always false. */
 bool layers_fail(const struct weights_reader *r, const char *format, ...)

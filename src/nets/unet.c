@@ -534,41 +534,54 @@ struct pass {
     int n_skips;
 };
 
-/* softmax(q k^T) v, its projection and the residual; keys and values come from x itself or from the
- * conditioning. */
+/* x += W_out softmax(q k^T) v; keys and values come from x itself or from the conditioning. */
 static struct tensor attend(const struct pass *p, const struct attention *a,
                             struct tensor x /* [n, tokens, c] */, bool cross)
 {
     struct ops *o = p->ops;
-    struct tensor q = op_linear(o, x, &(struct linear_args){.linear = &a->q, .norm = &a->norm});
-    struct tensor k, v;
+    size_t mark = arena_mark(o->arena);
+    struct tensor h = op_norm(o, x, &a->norm, ACT_NONE), k, v;
+    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &a->q});
     if (cross) {
         k = p->conditioning->keys[a->memory]; /* [n, context tokens, c] */
         v = p->conditioning->values[a->memory];
     } else {
-        k = op_linear(o, x, &(struct linear_args){.linear = &a->k, .norm = &a->norm});
-        v = op_linear(o, x, &(struct linear_args){.linear = &a->v, .norm = &a->norm});
+        k = op_linear(o, h, &(struct linear_args){.linear = &a->k});
+        v = op_linear(o, h, &(struct linear_args){.linear = &a->v});
     }
-    struct tensor h = op_attention(o, q, k, v, a->n_heads, false);
-    return op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x});
-}
-
-static struct tensor block_forward(const struct pass *p, const struct block *b,
-                                   struct tensor x /* [n, tokens, c] */)
-{
-    const struct unet *probed = p->unet->probe && b == p->unet->first ? p->unet : NULL;
-    x = attend(p, &b->self, x, false);
-    if (probed) show(probed, x, "tf0.b0.attn1");
-    x = attend(p, &b->cross, x, true);
-    if (probed) show(probed, x, "tf0.b0.attn2");
-    struct tensor h = op_linear(
-        p->ops, x, &(struct linear_args){.linear = &b->geglu, .norm = &b->norm3, .geglu = true});
-    if (probed) show(probed, h, "tf0.b0.geglu");
-    x = op_linear(p->ops, h, &(struct linear_args){.linear = &b->ff, .residual = &x});
-    if (probed) show(probed, x, "tf0.b0.ff");
+    h = op_attention(o, q, k, v, a->n_heads, false);
+    x = op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
     return x;
 }
 
+/* x += W2 (u * gelu(g)), [u, g] = W1 norm3(x). */
+static struct tensor feed_forward(const struct pass *p, const struct block *b, struct tensor x)
+{
+    struct ops *o = p->ops;
+    size_t mark = arena_mark(o->arena);
+    struct tensor h = op_linear(
+        o, x, &(struct linear_args){.linear = &b->geglu, .norm = &b->norm3, .geglu = true});
+    if (b == p->unet->first) show(p->unet, h, "tf0.b0.geglu");
+    x = op_linear(o, h, &(struct linear_args){.linear = &b->ff, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
+    return x;
+}
+
+/* x [n, tokens, c] is changed where it lies. */
+static struct tensor block_forward(const struct pass *p, const struct block *b, struct tensor x)
+{
+    bool probed = b == p->unet->first;
+    x = attend(p, &b->self, x, false);
+    if (probed) show(p->unet, x, "tf0.b0.attn1");
+    x = attend(p, &b->cross, x, true);
+    if (probed) show(p->unet, x, "tf0.b0.attn2");
+    x = feed_forward(p, b, x);
+    if (probed) show(p->unet, x, "tf0.b0.ff");
+    return x;
+}
+
+/* x [n, h, w, c] += the blocks' answer, where it lies. */
 static struct tensor transformer_forward(const struct pass *p, const struct transformer *t,
                                          struct tensor x)
 {
@@ -577,16 +590,17 @@ static struct tensor transformer_forward(const struct pass *p, const struct tran
     size_t mark = arena_mark(o->arena);
     struct tensor h = op_conv(o, x, &(struct conv_args){.conv = &t->proj_in, .norm = &t->norm});
     h = op_reshape(o, h, 3, (const int64_t[]){n, height * width, c});
-    if (&t->blocks[0] == p->unet->first) show(p->unet, h, "tf0.proj_in");
-    for (int i = 0; i < t->n_blocks; i++)
-        h = tensor_keep(o->arena, mark, block_forward(p, &t->blocks[i], h));
+    if (t->blocks == p->unet->first) show(p->unet, h, "tf0.proj_in");
+    for (int i = 0; i < t->n_blocks; i++) h = block_forward(p, &t->blocks[i], h);
     h = op_reshape(o, h, 4, (const int64_t[]){n, height, width, c});
-    struct tensor y =
-        op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &x});
-    if (&t->blocks[0] == p->unet->first) show(p->unet, y, "tf0");
-    return y; /* [n, h, w, c] */
+    x = op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
+    if (t->blocks == p->unet->first) show(p->unet, x, "tf0");
+    return x;
 }
 
+/* A ResNet and, where there is one, its transformer: [n, h, w, out], all that stays in the arena.
+ */
 static struct tensor layer_forward(const struct pass *p, const struct layer *layer, struct tensor x)
 {
     struct tensor y = resnet_forward(&layer->resnet, p->ops, x, &p->time);
@@ -614,10 +628,9 @@ static struct tensor time_embedding(const struct unet *u, struct ops *o, float t
     return tensor_keep(o->arena, mark, op_act(o, h, ACT_SILU));
 }
 
-/* Slides y down to the mark and stores it. */
+/* Stores y, which was made at the mark. */
 static struct tensor push(struct pass *p, size_t mark, struct tensor y)
 {
-    y = tensor_keep(p->ops->arena, mark, y);
     p->marks[p->n_skips] = mark;
     p->skips[p->n_skips++] = y;
     return y;

@@ -7,14 +7,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EPS 1e-6f /* of every GroupNorm here */
 
 /* One head as wide as the map, over all its cells. */
 struct vae_attention {
     struct norm norm;
-    struct conv q, k, v; /* 1x1, so that the GroupNorm goes in front of them */
-    struct linear out;
+    struct linear q, k, v, out;
 };
 
 struct vae_mid {
@@ -62,9 +62,9 @@ static struct vae_attention read_attention(struct weights_reader *r, int64_t c, 
         if (weights_has(r, "%s.weight", SPELLINGS[i][0])) s = i;
     const char *const *names = SPELLINGS[s];
     return (struct vae_attention){.norm = layers_norm(r, names[4], c, n_groups, EPS),
-                                  .q = layers_conv(r, names[0], c, c, 1),
-                                  .k = layers_conv(r, names[1], c, c, 1),
-                                  .v = layers_conv(r, names[2], c, c, 1),
+                                  .q = layers_linear(r, names[0], c, c, BIAS_NEEDED),
+                                  .k = layers_linear(r, names[1], c, c, BIAS_NEEDED),
+                                  .v = layers_linear(r, names[2], c, c, BIAS_NEEDED),
                                   .out = layers_linear(r, names[3], c, c, BIAS_NEEDED)};
 }
 
@@ -221,56 +221,84 @@ static void show(const struct vae *vae, struct tensor value, const char *name, i
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* x [n, h, w, c] += W_out softmax(q k^T) v over all cells, where x lies. */
 static struct tensor attention_forward(const struct vae_attention *a, struct ops *o,
-                                       struct tensor x /* [n, h, w, c] */)
+                                       struct tensor x)
 {
     int64_t n = x.dim[0], height = x.dim[1], width = x.dim[2], c = x.dim[3];
     const int64_t tokens[] = {n, height * width, c};
-    struct tensor q = op_conv(o, x, &(struct conv_args){.conv = &a->q, .norm = &a->norm});
-    struct tensor k = op_conv(o, x, &(struct conv_args){.conv = &a->k, .norm = &a->norm});
-    struct tensor v = op_conv(o, x, &(struct conv_args){.conv = &a->v, .norm = &a->norm});
-    struct tensor h = op_attention(o, op_reshape(o, q, 3, tokens), op_reshape(o, k, 3, tokens),
-                                   op_reshape(o, v, 3, tokens), 1, false);
+    size_t mark = arena_mark(o->arena);
+    struct tensor h = op_reshape(o, op_norm(o, x, &a->norm, ACT_NONE), 3, tokens);
+    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &a->q});
+    struct tensor k = op_linear(o, h, &(struct linear_args){.linear = &a->k});
+    struct tensor v = op_linear(o, h, &(struct linear_args){.linear = &a->v});
+    h = op_attention(o, q, k, v, 1, false);
     h = op_reshape(o, h, 4, (const int64_t[]){n, height, width, c});
-    return op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x});
+    x = op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x, .into = &x});
+    arena_reset(o->arena, mark);
+    return x;
 }
 
+/* What was made at the mark is replaced by the mid block's answer. */
 static struct tensor mid_forward(const struct vae *vae, const struct vae_mid *mid, struct ops *o,
-                                 struct tensor x)
+                                 size_t mark, struct tensor x)
 {
-    x = resnet_forward(&mid->first, o, x, NULL);
+    x = resnet_replace(&mid->first, o, mark, x);
     show(vae, x, "mid.res0", -1);
     if (mid->has_attention) x = attention_forward(&mid->attention, o, x);
     show(vae, x, "mid.attn", -1);
-    return resnet_forward(&mid->second, o, x, NULL);
+    x = resnet_replace(&mid->second, o, mark, x);
+    show(vae, x, "mid", -1);
+    return x;
+}
+
+/*
+ * The maps of the last level are the largest thing of a whole run, so never more than two are held:
+ * the present one and what a ResNet makes of it on the way. z [1, h, w, latent].
+ */
+static struct tensor decode_one(const struct vae *vae, struct ops *o, struct tensor z)
+{
+    const struct vae_half *d = &vae->decoder;
+    size_t mark = arena_mark(o->arena);
+    struct tensor x = z;
+    if (weight_exists(&vae->post_quant.weight))
+        x = op_conv(o, x, &(struct conv_args){.conv = &vae->post_quant});
+    show(vae, x, "post_quant", -1);
+    x = tensor_keep(o->arena, mark, op_conv(o, x, &(struct conv_args){.conv = &d->in}));
+    show(vae, x, "conv_in", -1);
+    x = mid_forward(vae, &d->mid, o, mark, x);
+    for (int i = 0; i < d->n_levels; i++) {
+        const struct vae_level *level = &d->levels[i];
+        for (int j = 0; j < level->n_resnets; j++)
+            x = resnet_replace(&level->resnets[j], o, mark, x);
+        if (weight_exists(&level->resize.weight)) {
+            const struct conv_args enlarge = {
+                .conv = &level->resize, .up_h = 2 * x.dim[1], .up_w = 2 * x.dim[2]};
+            x = tensor_keep(o->arena, mark, op_conv(o, x, &enlarge));
+        }
+        show(vae, x, "up", i);
+    }
+    const struct conv_args out = {.conv = &d->out, .norm = &d->norm_out, .act = ACT_SILU};
+    return tensor_keep(o->arena, mark, op_conv(o, x, &out)); /* [1, h * f, w * f, 3] */
 }
 
 struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z)
 {
-    const struct vae_half *d = &vae->decoder;
-    size_t mark = arena_mark(o->arena);
-    struct tensor x = z; /* [n, h, w, latent] */
-    if (weight_exists(&vae->post_quant.weight))
-        x = op_conv(o, x, &(struct conv_args){.conv = &vae->post_quant});
-    show(vae, x, "post_quant", -1);
-    x = op_conv(o, x, &(struct conv_args){.conv = &d->in});
-    show(vae, x, "conv_in", -1);
-    x = tensor_keep(o->arena, mark, mid_forward(vae, &d->mid, o, x));
-    show(vae, x, "mid", -1);
-    for (int i = 0; i < d->n_levels; i++) {
-        const struct vae_level *level = &d->levels[i];
-        for (int j = 0; j < level->n_resnets; j++)
-            x = tensor_keep(o->arena, mark, resnet_forward(&level->resnets[j], o, x, NULL));
-        if (weight_exists(&level->resize.weight))
-            x = tensor_keep(o->arena, mark,
-                            op_conv(o, x,
-                                    &(struct conv_args){.conv = &level->resize,
-                                                        .up_h = 2 * x.dim[1],
-                                                        .up_w = 2 * x.dim[2]}));
-        show(vae, x, "up", i);
+    int64_t f = vae_factor(vae), each = z.dim[1] * z.dim[2] * z.dim[3];
+    struct tensor y = tensor_new4(o->arena, z.dim[0], z.dim[1] * f, z.dim[2] * f,
+                                  conv_out(&vae->decoder.out), o->err);
+    for (int64_t i = 0; i < z.dim[0] && ops_ok(o); i++) {
+        size_t mark = arena_mark(o->arena);
+        struct tensor one = z;
+        one.data += i * each;
+        one.dim[0] = 1;
+        one = decode_one(vae, o, one);
+        if (one.rank)
+            memcpy(y.data + i * tensor_count(one), one.data,
+                   (size_t)tensor_count(one) * sizeof *one.data);
+        arena_reset(o->arena, mark);
     }
-    x = op_conv(o, x, &(struct conv_args){.conv = &d->out, .norm = &d->norm_out, .act = ACT_SILU});
-    return tensor_keep(o->arena, mark, x);
+    return ops_ok(o) ? y : (struct tensor){0};
 }
 
 struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
@@ -286,18 +314,16 @@ struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
     for (int i = 0; i < e->n_levels; i++) {
         const struct vae_level *level = &e->levels[i];
         for (int j = 0; j < level->n_resnets; j++)
-            x = tensor_keep(o->arena, mark, resnet_forward(&level->resnets[j], o, x, NULL));
-        if (weight_exists(
-                &level->resize.weight)) /* padding only right and below, or the picture shifts */
-            x = tensor_keep(o->arena, mark,
-                            op_conv(o, x,
-                                    &(struct conv_args){.conv = &level->resize,
-                                                        .stride = 2,
-                                                        .pad_end_only = true}));
+            x = resnet_replace(&level->resnets[j], o, mark, x);
+        if (weight_exists(&level->resize.weight)) {
+            /* Padding only right and below, or the picture shifts. */
+            const struct conv_args halve = {
+                .conv = &level->resize, .stride = 2, .pad_end_only = true};
+            x = tensor_keep(o->arena, mark, op_conv(o, x, &halve));
+        }
         show(vae, x, "down", i);
     }
-    x = tensor_keep(o->arena, mark, mid_forward(vae, &e->mid, o, x));
-    show(vae, x, "mid", -1);
+    x = mid_forward(vae, &e->mid, o, mark, x);
     x = op_conv(o, x, &(struct conv_args){.conv = &e->out, .norm = &e->norm_out, .act = ACT_SILU});
     if (weight_exists(&vae->quant.weight))
         x = op_conv(o, x, &(struct conv_args){.conv = &vae->quant});
