@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.." || exit 1
 build=$1
 # the program may lie in another build folder, from which no models/ is found
 export DARKROOM="$2" BUILD="$build" DARKROOM_MODELS="$PWD/models"
+# idle threads sleep instead of spinning: the machine may be shared
+export OMP_WAIT_POLICY=passive
 passed=0 failed=0
 for test in "$build"/tests/check* tests/*.sh; do
     case $test in
