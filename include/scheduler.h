@@ -69,6 +69,7 @@ struct dk_solver_options {
     bool lower_order_final;  /* lower orders at the end of a short run */
     bool euler_at_final;     /* the last step by order 1 whatever the length */
     bool skip_prk_steps;     /* PNDM: no Runge-Kutta start */
+    bool combine_v;          /* PNDM: slopes of a v model as they are, as diffusers does (not a key of its) */
     bool variance_large;     /* DDPM: variance_type "fixed_large" */
     int original_inference_steps; /* LCM, TCD: the grid they were distilled on, 50 */
     double timestep_scaling;      /* LCM: 10 */
@@ -138,7 +139,7 @@ struct dk_scheduler {
     const char *aliases;      /* other accepted names, comma-separated; diffusers' class among them */
     const char *summary;      /* one line: when to use it */
     const char *paper;
-    int order;           /* of convergence */
+    int order;           /* of convergence, with eta 0 */
     int passes_per_step; /* calls of the U-Net in a step */
     uint32_t flags;
     int steps_low, steps_high; /* suggested */

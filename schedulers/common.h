@@ -32,6 +32,14 @@ static inline bool dk_call_add(struct dk_plan *plan, struct dk_call call)
     return true;
 }
 
+/* One call a step: what darkroom does when a scheduler has no plan(). */
+static inline bool dk_plan_one(struct dk_plan *plan)
+{
+    for (int i = 0; i < plan->n_steps; i++)
+        if (!dk_call_add(plan, (struct dk_call){plan->node[i], plan->node[i + 1], i, 0})) return false;
+    return true;
+}
+
 /* Two calls a step, the second one at second(step i); the last step, which ends at sigma 0, has one. */
 static inline bool dk_plan_two(struct dk_plan *plan, struct dk_point (*second)(const struct dk_plan *plan, int i))
 {
@@ -58,12 +66,27 @@ static inline bool dk_distilled_timesteps(struct dk_plan *plan, double *t)
     return true;
 }
 
+/* Lin et al. 2023, arXiv:2305.08891, table 2, "trailing": n_train (1 - i / n) - 1. */
+static inline bool dk_trailing_timesteps(struct dk_plan *plan, double *t)
+{
+    int n_train = plan->model->n_train;
+    for (int i = 0; i < plan->n_steps; i++) t[i] = rint(n_train - i * ((double)n_train / plan->n_steps)) - 1;
+    return true;
+}
+
 /* ---- points --------------------------------------------------------------------------------------------------- */
 
 /* The point of this noise to signal ratio. */
 static inline struct dk_point dk_point_of_sigma(const struct dk_plan *plan, double sigma)
 {
     return dk_point_at(plan->exploding, sigma > 0 ? dk_t_of_sigma(plan->model, sigma) : -1, sigma);
+}
+
+/* The same, or the node itself when rounding is all that lies between. */
+static inline struct dk_point dk_point_or_node(const struct dk_plan *plan, double sigma, int node)
+{
+    bool same = fabs(sigma / dk_sigma(plan->node[node]) - 1) < 1e-9;
+    return same ? plan->node[node] : dk_point_of_sigma(plan, sigma);
 }
 
 /* The call being answered, where it was made, and where its step ends. */
@@ -140,12 +163,27 @@ static inline void dk_euler_ancestral_step(struct dk_step *s)
     if (up > 0) dk_add(s->x, up, dk_noise(s), s->n);
 }
 
+/* How much of x a consistency function keeps, c_skip of schedulers/lcm.c. */
+static inline double dk_lcm_skip(const struct dk_plan *plan, double t)
+{
+    double tau = t * plan->options->timestep_scaling;
+    return 0.25 / (tau * tau + 0.25);
+}
+
+/* Near timestep 0 it keeps all of x, and the U-Net's answer counts for nothing. */
+static inline bool dk_lcm_plan(struct dk_plan *plan)
+{
+    double last = plan->node[plan->n_steps - 1].t;
+    if (dk_lcm_skip(plan, last) > 1e-4)
+        return dk_refuse(plan, "the last timestep, %g, is too near 0 for a consistency model: end at 5 or above", last);
+    return dk_plan_one(plan);
+}
+
 /* Multistep consistency sampling (schedulers/lcm.c). */
 static inline void dk_lcm_step(struct dk_step *s)
 {
     struct dk_point next = dk_next(s);
-    double tau = dk_here(s).t * s->plan->options->timestep_scaling, d = 0.25;
-    double c_skip = d / (tau * tau + d), c_out = tau / sqrt(tau * tau + d);
+    double c_skip = dk_lcm_skip(s->plan, dk_here(s).t), c_out = sqrt(1 - c_skip);
 
     dk_mix(s->x, c_skip, s->x, c_out, s->x0, s->n);
     if (s->call < s->plan->n_calls - 1) dk_mix(s->x, next.alpha, s->x, next.sigma, dk_noise(s), s->n);

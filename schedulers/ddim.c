@@ -17,7 +17,7 @@ const struct dk_scheduler dk_scheduler_ddim = {
     DK_SCHEDULER_HEAD,
     .name = "ddim",
     .title = "DDIM",
-    .aliases = "DDIMScheduler, ddim_trailing, ddim_uniform",
+    .aliases = "DDIMScheduler, k_ddim",
     .summary = "the plain choice: deterministic, forgiving; eta 1 makes it DDPM",
     .paper = "Song et al. 2020, arXiv:2010.02502",
     .order = 1,

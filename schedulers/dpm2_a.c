@@ -17,7 +17,7 @@ static struct dk_point middle(const struct dk_plan *plan, int i)
 {
     double down, up, sigma = plan->node[i].sigma;
     dk_ancestral(sigma, plan->node[i + 1].sigma, plan->eta, &down, &up);
-    return dk_point_of_sigma(plan, sqrt(sigma * down));
+    return dk_point_or_node(plan, sqrt(sigma * down), i + 1);
 }
 static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
 
@@ -43,7 +43,7 @@ const struct dk_scheduler dk_scheduler_dpm2_a = {
     .aliases = "KDPM2AncestralDiscreteScheduler, dpm_2_ancestral, dpm2_ancestral, k_dpm_2_a",
     .summary = "DPM2 with fresh noise at every step",
     .paper = "k-diffusion",
-    .order = 1,
+    .order = 2,
     .passes_per_step = 2,
     .flags = DK_EXPLODING | DK_INTEGER_SIGMA_T | DK_STOCHASTIC | DK_ETA,
     .steps_low = 20,

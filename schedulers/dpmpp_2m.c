@@ -62,9 +62,7 @@ static bool plan(struct dk_plan *plan)
 {
     if (plan->options->solver_order > MOST)
         return dk_refuse(plan, "solver_order %d in the config, this solver has 1 to 3", plan->options->solver_order);
-    for (int i = 0; i < plan->n_steps; i++)
-        if (!dk_call_add(plan, (struct dk_call){plan->node[i], plan->node[i + 1], i, 0})) return false;
-    return true;
+    return dk_plan_one(plan);
 }
 
 const struct dk_scheduler dk_scheduler_dpmpp_2m = {

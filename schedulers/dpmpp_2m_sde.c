@@ -42,7 +42,7 @@ const struct dk_scheduler dk_scheduler_dpmpp_2m_sde = {
     .aliases = "dpm++2m_sde, sde-dpmsolver++",
     .summary = "DPM++ 2M with noise: finer texture, 20 to 40 steps",
     .paper = "Lu et al. 2022, arXiv:2211.01095",
-    .order = 1,
+    .order = 2,
     .passes_per_step = 1,
     .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END |
              DK_STOCHASTIC | DK_ETA,

@@ -24,7 +24,7 @@ static double sigma_down(const struct dk_plan *plan, int i, double *up)
 static struct dk_point middle(const struct dk_plan *plan, int i)
 {
     double up;
-    return dk_point_of_sigma(plan, sqrt(dk_sigma(plan->node[i]) * sigma_down(plan, i, &up)));
+    return dk_point_or_node(plan, sqrt(dk_sigma(plan->node[i]) * sigma_down(plan, i, &up)), i + 1);
 }
 static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
 
@@ -49,7 +49,7 @@ const struct dk_scheduler dk_scheduler_dpmpp_2s_a = {
     .aliases = "dpmpp_2s_ancestral, dpm++2s_a",
     .summary = "second order with fresh noise, two passes a step",
     .paper = "Lu et al. 2022, arXiv:2211.01095; k-diffusion",
-    .order = 1,
+    .order = 2,
     .passes_per_step = 2,
     .flags = DK_EXPLODING | DK_STOCHASTIC | DK_ETA,
     .steps_low = 15,

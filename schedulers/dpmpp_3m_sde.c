@@ -54,7 +54,7 @@ const struct dk_scheduler dk_scheduler_dpmpp_3m_sde = {
     .aliases = "dpm++3m_sde",
     .summary = "three terms with noise, for 25 steps and more",
     .paper = "k-diffusion, after Lu et al. 2022, arXiv:2211.01095",
-    .order = 1,
+    .order = 3,
     .passes_per_step = 1,
     .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END |
              DK_STOCHASTIC | DK_ETA,

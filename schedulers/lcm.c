@@ -28,6 +28,7 @@ const struct dk_scheduler dk_scheduler_lcm = {
     .steps_high = 8,
     .guidance = 1.5,
     .timesteps = dk_distilled_timesteps,
+    .plan = dk_lcm_plan,
     .step = dk_lcm_step,
 };
 DK_SCHEDULER_PLUGIN(dk_scheduler_lcm)

@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,22 +77,30 @@ static const char *next_alias(const char *list, char *out, size_t capacity)
     return list + n + (list[n] == ',');
 }
 
-static bool answers_to(const struct dk_scheduler *s, const char *folded)
+static bool is_alias(const struct dk_scheduler *s, const char *folded)
 {
-    char name[80];
-    registry_fold(s->name, name, sizeof name);
-    if (strcmp(name, folded) == 0) return true;
-    registry_fold(s->title, name, sizeof name);
-    if (strcmp(name, folded) == 0) return true;
-    for (const char *list = s->aliases; (list = next_alias(list, name, sizeof name)) != NULL;)
-        if (strcmp(name, folded) == 0) return true;
+    char alias[80];
+    for (const char *list = s->aliases; (list = next_alias(list, alias, sizeof alias)) != NULL;)
+        if (strcmp(alias, folded) == 0) return true;
     return false;
 }
 
+static bool same_folded(const char *text, const char *folded)
+{
+    char other[80];
+    registry_fold(text, other, sizeof other);
+    return strcmp(other, folded) == 0;
+}
+
+/* Names first, titles last: several schedulers may share a title, as A1111 has no name for a setting of a solver. */
 static const struct dk_scheduler *find_folded(const char *folded)
 {
     for (size_t i = 0; i < registry_count(); i++)
-        if (answers_to(SCHEDULERS[i], folded)) return SCHEDULERS[i];
+        if (same_folded(SCHEDULERS[i]->name, folded)) return SCHEDULERS[i];
+    for (size_t i = 0; i < registry_count(); i++)
+        if (is_alias(SCHEDULERS[i], folded)) return SCHEDULERS[i];
+    for (size_t i = 0; i < registry_count(); i++)
+        if (same_folded(SCHEDULERS[i]->title, folded)) return SCHEDULERS[i];
     return NULL;
 }
 

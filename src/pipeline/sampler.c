@@ -164,6 +164,8 @@ int sampler_calls(const struct sampler *sampler) { return sampler->plan.n_calls;
 double sampler_init_sigma(const struct sampler *sampler) { return sampler->sigmas.init_sigma; }
 double sampler_guidance(const struct sampler *sampler) { return sampler->scheduler->guidance; }
 
+bool sampler_distilled(const struct sampler *sampler) { return (sampler->scheduler->flags & DK_DISTILLED) != 0; }
+
 const char *sampler_warning(const struct sampler *sampler)
 {
     return sampler->warning[0] ? sampler->warning : NULL;
@@ -322,4 +324,22 @@ bool sampler_step(const struct sampler *sampler, struct sampler_state *state, in
                        "%g): the model's answer or its weights are unsound", sampler_name(sampler), call + 1,
                        sampler->plan.n_calls, sampler_timestep(sampler, call));
     return true;
+}
+
+static void count_draw(void *user, float *out, size_t n)
+{
+    ++*(int *)user;
+    for (size_t i = 0; i < n; i++) out[i] = 0;
+}
+
+/* Nothing a scheduler draws depends on values, so a run of one value that is always 0 tells. */
+int sampler_draws(const struct sampler *sampler, int call)
+{
+    int n_draws = 0;
+    float x = 0, out = 0;
+    struct noise_source counter = {count_draw, &n_draws};
+    struct sampler_state *state = sampler_state_new(sampler, 1, NULL);
+    for (int i = 0; state && i < call; i++) sampler_step(sampler, state, i, &out, &x, 1, &counter, NULL);
+    sampler_state_free(state);
+    return n_draws;
 }

@@ -46,6 +46,7 @@ double sampler_sigma(const struct sampler *sampler, int call); /* sqrt((1 - a) /
 double sampler_init_sigma(const struct sampler *sampler);
 int sampler_steps(const struct sampler *sampler);       /* n_steps, or the length of the list */
 double sampler_guidance(const struct sampler *sampler); /* the scale its models are made for; 0: it does not say */
+bool sampler_distilled(const struct sampler *sampler);  /* made for models distilled to few steps */
 /* One sentence about a plan that will work badly, or NULL. Lives as long as the sampler. */
 const char *sampler_warning(const struct sampler *sampler);
 
@@ -57,6 +58,12 @@ void sampler_state_free(struct sampler_state *state);
 /* x [n] goes one call further; out [n] is the U-Net's answer (eps, v or x0 as the config says), after guidance. */
 bool sampler_step(const struct sampler *sampler, struct sampler_state *state, int call, const float *out, float *x,
                   size_t n, const struct noise_source *noise, struct dk_error *err);
+
+/*
+ * How many draws a run makes before this call. It depends on the plan alone: a generator that has skipped this many
+ * draws of n gives the call the same noise as a run from the start.
+ */
+int sampler_draws(const struct sampler *sampler, int call);
 
 /* x at a call made from a clean latent: alpha x0 + sigma noise (pictures to start from). */
 void sampler_add_noise(const struct sampler *sampler, int call, const float *x0, const float *noise, float *x, size_t n);

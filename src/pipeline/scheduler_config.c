@@ -264,6 +264,7 @@ static void read_solver(struct reader *r, struct scheduler_config *c)
     read_bool(r, "lower_order_final", &o->lower_order_final);
     read_bool(r, "euler_at_final", &o->euler_at_final);
     read_bool(r, "skip_prk_steps", &o->skip_prk_steps);
+    read_bool(r, "combine_v", &o->combine_v);
     read_int(r, "original_inference_steps", 1, SCHEDULER_MAX_TRAIN, &o->original_inference_steps);
     read_number(r, "timestep_scaling", 1e-3, 1e6, &o->timestep_scaling);
     read_number(r, "s_churn", 0, 1e6, &o->s_churn);

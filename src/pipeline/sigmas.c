@@ -3,6 +3,7 @@
 #include "pipeline/sigmas.h"
 
 #include "pipeline/registry.h"
+#include "pipeline/sigma_tables.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,9 +31,11 @@ static bool has(const struct making *m, uint32_t flag)
 
 /* ---- spacings: Lin et al. 2023, arXiv:2305.08891, table 2 -------------------------------------------------------- */
 
+/* numpy's: the last value is exact, where rounding could leave the table. */
 static double linspace(double first, double last, int n, int i)
 {
-    return n < 2 ? first : first + (last - first) / (n - 1) * i;
+    if (n < 2 || i == 0) return first;
+    return i == n - 1 ? last : first + (last - first) / (n - 1) * i;
 }
 
 /* n of n_spaced timesteps from the top; rint() rounds half to even, as numpy does. */
@@ -149,10 +152,6 @@ static void simple(const struct making *m)
 
 /* ---- schedules by table ------------------------------------------------------------------------------------------ */
 
-/* Sabour et al. 2024, "Align your steps", arXiv:2404.14507: ten steps; the eleventh value is the end of the range. */
-static const double AYS_SD1[] = {14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029};
-static const double AYS_SDXL[] = {14.615, 6.315, 3.771, 2.181, 1.342, 0.862, 0.555, 0.380, 0.234, 0.113, 0.029};
-
 /* n + 1 values linear in ln sigma through the table; the last is replaced by the end of the path. */
 static void through_table(const struct making *m, const double *table, int n_table)
 {
@@ -164,10 +163,13 @@ static void through_table(const struct making *m, const double *table, int n_tab
     }
 }
 
-static void gits(const struct making *m) { through_table(m, AYS_SD1, 11); } /* TODO */
-
 static void ays_sd1(const struct making *m) { through_table(m, AYS_SD1, 11); }
 static void ays_sdxl(const struct making *m) { through_table(m, AYS_SDXL, 11); }
+static void gits(const struct making *m)
+{
+    int row = m->n < 2 ? 2 : m->n < GITS_MOST ? m->n : GITS_MOST;
+    through_table(m, GITS[row - 2], row + 1);
+}
 
 /* ---- the names --------------------------------------------------------------------------------------------------- */
 
