@@ -2,6 +2,7 @@
 #   make           the program ./darkroom and the libraries in build/
 #   make demo      installs what is missing, builds, renders samples/first.png
 #   make check     installs what is missing, builds, passes all tests
+#   make fuzz      libFuzzer on the readers, SECONDS=60 each
 #   make debug     the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench     speed of kernels and of the default model
 #   make plugins   every scheduler as a shared object
@@ -100,6 +101,25 @@ $(B)/tests/%: tests/%.c $(B)/libdarkroom.a
 	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
 	    $(B)/libdarkroom.a $(LDLIBS)
 
+# Lets the test make the library's requests for memory fail one by one.
+$(B)/tests/checkfuzz: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+# make fuzz SECONDS=60: libFuzzer on each target of tests/fuzz, with clang; what it finds beside the corpus stays in build/.
+SECONDS ?= 60
+FUZZ    := $(basename $(notdir $(wildcard tests/fuzz/*.c)))
+FUZZ_SAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+fuzz:
+	@$(MAKE) --no-print-directory CC=clang B=build/fuzz OPT=-O1 SAN='$(FUZZ_SAN) -fsanitize=fuzzer-no-link' \
+	    build/fuzz/libdarkroom.a $(FUZZ:%=build/fuzz/%)
+	@for target in $(FUZZ); do \
+	    mkdir -p build/fuzz/corpus/$$target && \
+	    build/fuzz/$$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
+	        -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target tests/fuzz/corpus/$$target || exit 1; \
+	done
+build/fuzz/%: tests/fuzz/%.c $(B)/libdarkroom.a
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests/fuzz $(PKG_CFLAGS) $(BASE_CFLAGS) -DFUZZ=$* -MMD -MP -MF $@.d \
+	    $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libdarkroom.a $(LDLIBS)
+
 $(B)/plugins/%.so: schedulers/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -o $@ $< -lm
@@ -139,7 +159,7 @@ run-tests: all plugins $(TESTS) $(TOKENIZERS)
 	@tests/run.sh $(B) $(CURDIR)/$(BIN)
 
 debug: setup
-	@ASAN_OPTIONS=detect_leaks=1 $(MAKE) --no-print-directory run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
+	@ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0 $(MAKE) --no-print-directory run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 
 bench: all $(BENCHES)
@@ -186,7 +206,7 @@ format:
 clean:
 	rm -rf build darkroom
 
-.PHONY: all setup demo check run-tests debug bench plugins format install uninstall clean FORCE
+.PHONY: fuzz all setup demo check run-tests debug bench plugins format install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d

@@ -1,9 +1,9 @@
 /* png.c - pictures as PNG files with their text chunks. */
 /* SPDX-License-Identifier: MIT */
+#include "files/png.h"
 #include "files/create.h"
 #include "files/image.h"
 #include "files/map.h"
-#include "files/png.h"
 #include "files/utf8.h"
 
 #include <png.h>
@@ -239,6 +239,7 @@ static bool copy_texts(struct coder *c, struct dk_texts *texts)
         return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory for its text", c->path);
     for (int i = 0; i < n; i++) {
         const png_text *chunk = &chunks[i];
+        if (chunk->key[0] == 0) continue; /* libpng lets such chunks pass, the format does not */
         bool is_utf8 = chunk->compression == PNG_ITXT_COMPRESSION_NONE ||
                        chunk->compression == PNG_ITXT_COMPRESSION_zTXt;
         const char *text = chunk->text ? chunk->text : "";
