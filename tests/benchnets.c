@@ -1,12 +1,16 @@
-/* benchnets.c - seconds and memory of the networks: benchnets [MODEL] [WxH] [--gmac UNET,DECODE].
- */
+/* benchnets.c - seconds and memory of the networks: benchnets [MODEL] [WxH] [options]. */
 /* SPDX-License-Identifier: MIT */
 
 /*
  * MODEL is a folder or a single file (default: models/emoji), W and H are latent cells. A pass is
  * timed with the weights warm, as a step of a run is; the first one, which also packs weights, is
- * told apart. --gmac gives the multiply-accumulates of one U-Net sample and one decode (10^9), for
- * rates.
+ * told apart.
+ *
+ *   --gmac U,D   multiply-accumulates of one U-Net sample and one decode (10^9), for rates
+ *   --batch N    samples of a U-Net pass (2: both halves of a guided step)
+ *   --only LIST  of unet and vae
+ *   --cache MB   limit for packed weights
+ *   --cpu        one thread and its own clock, for a machine that is busy with other things
  */
 
 #include "kernels/kernels.h"
@@ -26,12 +30,14 @@ struct bench {
     struct kernels kernels;
     struct ops ops;
     double unet_gmac, decode_gmac;
+    double peak; /* operations a second this machine can do, measured */
+    clockid_t clock;
 };
 
-static double now(void)
+static double now(const struct bench *b)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(b->clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -40,6 +46,14 @@ static double resident_mb(void)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (double)usage.ru_maxrss / 1024;
+}
+
+static void measure_peak(struct bench *b, int n_threads)
+{
+    double flops = 0, start = now(b);
+#pragma omp parallel num_threads(n_threads) reduction(+ : flops)
+    flops += b->kernels.burn ? b->kernels.burn((size_t)50000000) : 0;
+    b->peak = flops / (now(b) - start);
 }
 
 static struct tensor noise(struct bench *b, int rank, const int64_t *dim)
@@ -56,7 +70,8 @@ static struct tensor noise(struct bench *b, int rank, const int64_t *dim)
 static void report(struct bench *b, const char *what, double first, double second, double gmac)
 {
     printf("%-24s first %7.3f s  then %7.3f s", what, first, second);
-    if (gmac > 0) printf("  %6.1f GFLOP/s", 2 * gmac / second);
+    if (gmac > 0)
+        printf("  %6.1f GFLOP/s, %.2f of peak", 2 * gmac / second, 2e9 * gmac / second / b->peak);
     printf("  work memory %7.1f MB  resident peak %7.1f MB\n",
            (double)b->arena.peak_bytes / 1048576, resident_mb());
     fflush(stdout);
@@ -78,30 +93,30 @@ static void bench_unet(struct bench *b, struct weights *weights, const char *con
     struct config_unet config;
     bool ok = config_path[0] ? config_read_unet(config_path, &config, &b->err)
                              : config_guess_unet(weights, 1280, &config, &b->err);
-    double t0 = now();
+    double t0 = now(b);
     struct unet *unet = ok ? unet_load(&config.net, weights, &b->err) : NULL;
     if (!unet) {
         printf("%s\n", b->err.message);
         return;
     }
-    printf("U-Net read in %.1f ms, %zu tensors unused\n", 1e3 * (now() - t0),
+    printf("U-Net read in %.1f ms, %zu tensors unused\n", 1e3 * (now(b) - t0),
            weights_unused(weights, NULL, NULL));
     float ids[12] = {512, 512, 0, 0, 512, 512, 512, 512, 0, 0, 512, 512};
     struct tensor pooled = {0};
     if (unet_pooled_width(unet)) pooled = noise(b, 2, (int64_t[]){n, unet_pooled_width(unet)});
     struct tensor context = noise(b, 3, (int64_t[]){n, 77, unet_context_width(unet)});
     struct tensor x = noise(b, 4, (int64_t[]){n, h, w, unet_in_channels(unet)});
-    t0 = now();
+    t0 = now(b);
     struct unet_conditioning *c = unet_condition(unet, &b->ops, context, pooled, ids, 1.0f);
-    printf("conditioning %.3f s\n", now() - t0);
+    printf("conditioning %.3f s\n", now(b) - t0);
     b->arena.peak_bytes = 0;
     double seconds[2];
     size_t mark = arena_mark(&b->arena);
     for (int i = 0; i < 2; i++) {
         arena_reset(&b->arena, mark);
-        t0 = now();
+        t0 = now(b);
         struct tensor y = unet_forward(unet, &b->ops, x, 500.0f, c);
-        seconds[i] = now() - t0;
+        seconds[i] = now(b) - t0;
         if (b->err.code || !op_all_finite(&b->ops, y)) printf("not finite: %s\n", b->err.message);
     }
     char what[64];
@@ -127,9 +142,9 @@ static void bench_vae(struct bench *b, struct weights *weights, const char *conf
     size_t mark = arena_mark(&b->arena);
     for (int i = 0; i < 2; i++) {
         arena_reset(&b->arena, mark);
-        double t0 = now();
+        double t0 = now(b);
         struct tensor y = vae_decode(vae, &b->ops, z);
-        seconds[i] = now() - t0;
+        seconds[i] = now(b) - t0;
         if (b->err.code || !op_all_finite(&b->ops, y)) printf("not finite: %s\n", b->err.message);
     }
     char what[64];
@@ -142,7 +157,7 @@ int main(int argc, char **argv)
 {
     const char *model = "models/emoji", *only = "unet,vae";
     long width = 16, height = 16, n = 2, cache_mb = 2048;
-    struct bench b = {.err = {.code = DK_OK}};
+    struct bench b = {.err = {.code = DK_OK}, .clock = CLOCK_MONOTONIC};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--gmac") == 0 && i + 1 < argc) {
             if (sscanf(argv[++i], "%lf,%lf", &b.unet_gmac, &b.decode_gmac) < 1) return 2;
@@ -152,18 +167,22 @@ int main(int argc, char **argv)
             n = strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--cache") == 0 && i + 1 < argc) {
             cache_mb = strtol(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--cpu") == 0) {
+            b.clock = CLOCK_THREAD_CPUTIME_ID;
         } else if (sscanf(argv[i], "%ldx%ld", &width, &height) != 2) {
             model = argv[i];
         }
     }
     if (n < 1 || n > 2 || cache_mb < 0) return 2;
     kernels_init(&b.kernels, 0);
+    int n_threads = b.clock == CLOCK_MONOTONIC ? omp_get_num_procs() : 1;
+    measure_peak(&b, n_threads);
     struct pack_cache *cache = pack_cache_open((size_t)cache_mb << 20, &b.err);
     b.ops = (struct ops){.kernels = &b.kernels,
                          .arena = &b.arena,
                          .err = &b.err,
                          .cache = cache,
-                         .n_threads = omp_get_num_procs()};
+                         .n_threads = n_threads};
     if (!cache || !arena_open(&b.arena, 0, &b.err)) return 1;
     struct dk_error ignored = {.code = DK_OK};
     char path[1024] = "";
@@ -173,7 +192,8 @@ int main(int argc, char **argv)
     if (folder) fclose(folder);
     struct weights *unet = part(model, checkpoint, "unet", &ignored);
     struct weights *vae = part(model, checkpoint, "vae", &ignored);
-    printf("%s, %s, %d threads\n", model, b.kernels.level, b.ops.n_threads);
+    printf("%s, %s, %d threads, peak %.1f GFLOP/s\n", model, b.kernels.level, b.ops.n_threads,
+           b.peak / 1e9);
     if (unet && strstr(only, "unet"))
         bench_unet(&b, unet, checkpoint ? "" : path, n, height, width);
     snprintf(path, sizeof path, "%s/vae/config.json", model);
