@@ -123,6 +123,7 @@ static void check_errors(const char *folder)
     check_refused(folder, "__.hidden__", "not a file name");
     check_refused(folder, "__an*__", "not a file name");
     check_refused(folder, "__link__", "outside the folder");
+    check_refused(folder, "__beside__", "outside the folder");
     check_refused(folder, "__empty__", "no line to choose");
     check_refused(folder, "__sub__", "no wildcard file");
     check_refused(folder, "__folder__", "a folder");
@@ -265,6 +266,12 @@ int main(void)
         snprintf(text, sizeof text, i == 39 ? "{|}\n" : "__bomb%d____bomb%d__\n", i + 1, i + 1);
         file_write(folder, name, text);
     }
+    snprintf(path, sizeof path, "%s-beside.txt", folder); /* its path begins as the folder's does */
+    FILE *beside = fopen(path, "wb");
+    if (beside) fclose(beside);
+    snprintf(path, sizeof path, "%s/beside.txt", folder);
+    unlink(path);
+    if (symlink("../wildcards-beside.txt", path) != 0) perror(path);
     snprintf(path, sizeof path, "%s/link.txt", folder);
     if (getcwd(target, sizeof target - 16)) strcat(target, "/LICENSE");
     unlink(path);

@@ -146,8 +146,9 @@ static void check_odd_bytes(const struct tokenizer *t)
                "\xF0\x9F\x98"
                "a",
                4, 2, 1);
-    check_text(t, "\xE0\x80\x80", 3, 3, 3);     /* an overlong form: three subparts */
-    check_text(t, "\xED\xA0\x80", 3, 3, 3);     /* a surrogate */
+    check_text(t, "\xE0\x80\x80", 3, 3, 3); /* an overlong form: three subparts */
+    check_text(t, "\xED\xA0\x80", 3, 3, 3); /* a surrogate */
+    check_text(t, "\xF0\x80\x80\x80", 4, 4, 4);
     check_text(t, "\xF4\x90\x80\x80", 4, 4, 4); /* beyond U+10FFFF */
     check_text(t, "\xC0\xAF", 2, 2, 2);
     static const int32_t dotted[] = {328, 16384}; /* U+0130 becomes i and the mark U+0307 */
