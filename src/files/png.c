@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TEXTS      100        /* text and unknown chunks a file may have */
-#define MAX_TEXT_BYTES (8u << 20) /* of one chunk, decompressed */
+/* Together at most 128 MB of decompressed text; libpng passes over the chunks beyond. */
+#define MAX_TEXTS      32
+#define MAX_TEXT_BYTES (4u << 20)
 
 /*
  * libpng reports errors by longjmp. So that no local variable can be caught half changed, each
@@ -171,13 +172,40 @@ bool dk_png_write(const char *path, const struct dk_image *image, const struct d
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+static bool fail_cut(struct coder *c)
+{
+    return dk_fail(c->err, DK_ERROR_FORMAT,
+                   "%s: the PNG ends in the middle, after %zu bytes; copy or download it again",
+                   c->path, c->map.size_bytes);
+}
+
+/*
+ * libpng allocates as much as a chunk says it is long (its own limit is only a warning), which may
+ * be 2 GB of a file of 100 bytes. So every chunk must fit the file, and none but the picture's may
+ * be large.
+ */
+static bool check_chunks(struct coder *c)
+{
+    const unsigned char *data = c->map.data;
+    for (size_t at = 8;; at += 12) {
+        if (c->map.size_bytes - at < 12) return fail_cut(c);
+        const unsigned char *p = data + at;
+        size_t n = (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
+        if (n > c->map.size_bytes - at - 12) return fail_cut(c);
+        if (memcmp(p + 4, "IEND", 4) == 0) return true;
+        if (n > MAX_TEXT_BYTES && memcmp(p + 4, "IDAT", 4) != 0)
+            return dk_fail(c->err, DK_ERROR_FORMAT,
+                           "%s: a chunk beside the picture has %zu bytes, at most %u are allowed",
+                           c->path, n, MAX_TEXT_BYTES);
+        at += n;
+    }
+}
+
 static void get_bytes(png_structp png, png_bytep data, size_t size_bytes)
 {
     struct coder *c = png_get_io_ptr(png);
     if (size_bytes > c->map.size_bytes - c->position) {
-        dk_fail(c->err, DK_ERROR_FORMAT,
-                "%s: the PNG ends in the middle, after %zu bytes; copy or download it again",
-                c->path, c->map.size_bytes);
+        fail_cut(c);
         png_longjmp(png, 1);
     }
     memcpy(data, c->map.data + c->position, size_bytes);
@@ -257,6 +285,7 @@ static bool read_map(struct coder *c, struct dk_texts *texts)
 {
     if (c->map.size_bytes < 8 || png_sig_cmp(c->map.data, 0, 8) != 0)
         return dk_fail(c->err, DK_ERROR_FORMAT, "%s: is not a PNG file", c->path);
+    if (!check_chunks(c)) return false;
     c->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, c, on_error, on_warning);
     c->info = c->png ? png_create_info_struct(c->png) : NULL;
     if (!c->info) return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory for libpng", c->path);
