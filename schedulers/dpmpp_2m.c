@@ -12,6 +12,7 @@
  *                  + alpha' ((e^-h - 1) / h + 1) D10                 "heun"
  *     order 3:     + alpha' ((e^-h - 1) / h + 1) D1 - alpha' ((e^-h - 1 + h) / h^2 - 1/2) D2
  *
+ * (Order 3 is diffusers': D2 has half the weight of a parabola's, which leaves it at order 2. dpmpp_3m.c has the whole.)
  * algorithm_type "dpmsolver" is the same with eps for x0, alpha and sigma exchanged and h negated (arXiv:2206.00927).
  * When to use it: the best default: one pass a step, 15 to 25 steps.
  */

@@ -9,7 +9,8 @@
  *     x' = sigma' / sigma e^(-eta h) x + alpha' (1 - e^-g) x0 + alpha' (phi2 D1 - phi3 D2) + sigma' sqrt(1 - e^(-2 eta h)) noise
  *     phi2 = 1 - (1 - e^-g) / g,  phi3 = phi2 / g - 1/2
  *
- * The second step has D1 = D10 and no D2, the first one neither. eta 0 is deterministic and of order 3.
+ * The second step has D1 = D10 and no D2, the first one neither. A parabola would give D2 twice this weight (dpmpp_3m.c); as it
+ * is, and as every program that makes these pictures has it, the order with eta 0 is 2.
  * When to use it: 25 steps and more, with an exponential or Karras schedule; under that DPM++ 2M SDE is steadier.
  */
 #include "common.h"
@@ -54,7 +55,7 @@ const struct dk_scheduler dk_scheduler_dpmpp_3m_sde = {
     .aliases = "dpm++3m_sde",
     .summary = "three terms with noise, for 25 steps and more",
     .paper = "k-diffusion, after Lu et al. 2022, arXiv:2211.01095",
-    .order = 3,
+    .order = 2,
     .passes_per_step = 1,
     .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END |
              DK_STOCHASTIC | DK_ETA,

@@ -45,7 +45,7 @@ const struct dk_scheduler dk_scheduler_lms = {
     DK_SCHEDULER_HEAD,
     .name = "lms",
     .title = "LMS",
-    .aliases = "LMSDiscreteScheduler, k_lms",
+    .aliases = "LMSDiscreteScheduler, k_lms, ipndm_v",
     .summary = "fourth order, one pass a step; wants 20 steps and more",
     .paper = "k-diffusion, after Liu et al. 2022, arXiv:2202.09778",
     .order = 4,

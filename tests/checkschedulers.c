@@ -261,6 +261,9 @@ static void check_names(void)
         {"DDIM", "ddim", NULL, NULL},                  {"ipndm", "ipndm", NULL, NULL},
         {"SDXL-Lightning", "lightning", NULL, NULL},   {"sd-turbo", "turbo", NULL, NULL},
         {"Euler SGMUniform", "euler", "sgm-uniform", NULL},
+        {"DPM++ 2M SDE Heun", "dpmpp-2m-sde", NULL, NULL},
+        {"DPM++ 2M SDE Heun Karras", "dpmpp-2m-sde", "karras", NULL},
+        {"res_multistep", "dpmpp-2m", NULL, NULL},     {"ipndm_v", "lms", NULL, NULL},
     };
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         struct registry_match m;
@@ -272,6 +275,7 @@ static void check_names(void)
     }
     struct registry_match m;
     struct dk_error err = {0};
+    CHECK(registry_find("DPM++ 2M SDE Heun", &m, &err) && m.solver_type == DK_SOLVER_HEUN, "heun is lost");
     CHECK(!registry_find("eulr", &m, &err) && strstr(err.message, "\"euler\""), "%s", err.message);
     CHECK(!registry_find("", &m, NULL) && !registry_find("karras", &m, NULL), "nothing is a name");
 }
@@ -425,6 +429,41 @@ static void check_last_pass(void)
     }
 }
 
+/* ---- clipping and thresholding ------------------------------------------------------------------------------------ */
+
+/* One DDIM step to the end shows x0 as the solver gets it. */
+static void check_x0_limits(void)
+{
+    float want[N], x[N];
+    for (int variant = 0; variant < 4; variant++) {
+        struct scheduler_config config = plain_config();
+        /* the 0.995 quantile of |CLEAN| lies between its two largest, 2.2 and 3, at 18.905 of 19 */
+        double quantile = (double)2.2f + ((double)3.0f - (double)2.2f) * 0.905, limit = 0.5, divide = 1;
+        config.spacing = DK_TRAILING;
+        if (variant == 0) config.clip_sample = 1, config.clip_sample_range = 0.5;
+        if (variant == 1) config.thresholding = true, config.sample_max_value = 10, limit = divide = quantile;
+        if (variant == 2) config.thresholding = true, limit = 1; /* sample_max_value 1 */
+        if (variant == 3) config.clip_sample = SCHEDULER_UNSET, limit = 1; /* DDIM's own default */
+        struct sampler_options o = {.config = &config, .scheduler = "ddim", .n_steps = 1, .eta = NAN};
+        struct dk_error err = {0};
+        struct sampler *s = sampler_new(&o, &err);
+        config.clip_sample = 0, config.thresholding = false;
+        struct sampler *plain = sampler_new(&o, &err);
+        struct sampler_state *state = sampler_state_new(s, N, &err);
+        float out[N];
+        for (int i = 0; i < N; i++) {
+            want[i] = (float)(fmin(fmax((double)CLEAN[i], -limit), limit) / divide);
+            x[i] = 0.1f * (float)i;
+        }
+        oracle(plain, 0, x, out);
+        sampler_step(s, state, 0, out, x, N, &(struct noise_source){draw, NULL}, &err);
+        CHECK(check_distance(x, want, N) < 1e-4, "variant %d: x0 is off by %g", variant, check_distance(x, want, N));
+        sampler_state_free(state);
+        sampler_free(plain);
+        sampler_free(s);
+    }
+}
+
 /* ---- the config as a file ---------------------------------------------------------------------------------------- */
 
 static bool parses(const char *text, struct scheduler_config *config, struct dk_error *err)
@@ -521,6 +560,7 @@ int main(int argc, char **argv)
     check_grids();
     check_warnings();
     check_last_pass();
+    check_x0_limits();
     check_hostile_configs();
     check_small_tables();
     return check_end("checkschedulers");

@@ -104,13 +104,33 @@ static const struct dk_scheduler *find_folded(const char *folded)
     return NULL;
 }
 
+/* Names of a known solver with a setting, in A1111, ComfyUI and stable-diffusion.cpp; both columns folded. */
+static const struct {
+    const char *name, *stem;
+    enum dk_solver_type solver_type;
+} VARIANTS[] = {
+    {"dpmpp2msdeheun", "dpmpp2msde", DK_SOLVER_HEUN},
+    {"dpmpp2mheun", "dpmpp2m", DK_SOLVER_HEUN},
+    {"resmultistep", "dpmpp2m", DK_SOLVER_HEUN}, /* arXiv:2308.02157; the same formula */
+    {"unipcbh1", "unipc", DK_SOLVER_BH1},
+};
+
+static bool find_exactly(const char *folded, struct registry_match *match)
+{
+    *match = (struct registry_match){.scheduler = find_folded(folded)};
+    for (size_t i = 0; match->scheduler == NULL && i < sizeof VARIANTS / sizeof *VARIANTS; i++)
+        if (strcmp(VARIANTS[i].name, folded) == 0)
+            *match = (struct registry_match){find_folded(VARIANTS[i].stem), NULL, NULL, VARIANTS[i].solver_type};
+    return match->scheduler != NULL;
+}
+
 /* Endings of names in A1111, diffusers and stable-diffusion.cpp. */
 static const struct {
     const char *ending, *sigmas, *spacing;
 } ENDINGS[] = {
-    {"karras", "karras", NULL},       {"exponential", "exponential", NULL}, {"beta", "beta", NULL},
-    {"sgmuniform", "sgm-uniform", NULL}, {"simple", "simple", NULL},        {"ays", "ays", NULL},
-    {"trailing", NULL, "trailing"},   {"leading", NULL, "leading"},         {"linspace", NULL, "linspace"},
+    {"karras", "karras", NULL},          {"exponential", "exponential", NULL}, {"beta", "beta", NULL},
+    {"sgmuniform", "sgm-uniform", NULL}, {"simple", "simple", NULL},           {"ays", "ays", NULL},
+    {"trailing", NULL, "trailing"},      {"leading", NULL, "leading"},         {"linspace", NULL, "linspace"},
 };
 
 static bool find_with_ending(const char *folded, struct registry_match *match)
@@ -121,9 +141,9 @@ static bool find_with_ending(const char *folded, struct registry_match *match)
         char stem[80];
         if (length <= n || strcmp(folded + length - n, ENDINGS[i].ending) != 0) continue;
         snprintf(stem, sizeof stem, "%.*s", (int)(length - n), folded);
-        const struct dk_scheduler *s = find_folded(stem);
-        if (s == NULL) continue;
-        *match = (struct registry_match){s, ENDINGS[i].sigmas, ENDINGS[i].spacing};
+        if (!find_exactly(stem, match)) continue;
+        match->sigmas = ENDINGS[i].sigmas;
+        match->spacing = ENDINGS[i].spacing;
         return true;
     }
     return false;
@@ -164,8 +184,7 @@ bool registry_find(const char *name, struct registry_match *match, struct dk_err
 {
     char folded[80];
     registry_fold(name, folded, sizeof folded);
-    *match = (struct registry_match){find_folded(folded), NULL, NULL};
-    if (match->scheduler || find_with_ending(folded, match)) return true;
+    if (find_exactly(folded, match) || find_with_ending(folded, match)) return true;
     return dk_fail(err, DK_ERROR_ARGUMENT,
                    "scheduler \"%.60s\": no such name: did you mean \"%s\"? (darkroom schedulers lists them; a file of "
                    "your own needs a slash, as in ./mine.so)",

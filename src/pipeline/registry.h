@@ -15,10 +15,11 @@
 size_t registry_count(void);
 const struct dk_scheduler *registry_at(size_t index);
 
-/* What a name means. sigmas and spacing are those its ending asks for, or NULL. */
+/* What a name means. sigmas and spacing are those its ending asks for, or NULL; likewise a solver type. */
 struct registry_match {
     const struct dk_scheduler *scheduler;
     const char *sigmas, *spacing;
+    enum dk_solver_type solver_type;
 };
 /* False with the nearest names in the message when there is none. */
 bool registry_find(const char *name, struct registry_match *match, struct dk_error *err);

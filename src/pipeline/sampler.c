@@ -124,6 +124,7 @@ static bool prepare(struct sampler *s, const struct sampler_options *o, struct d
     if (!o->spacing && !o->sigmas && !o->timesteps) request.sigmas = match.sigmas, request.spacing = match.spacing;
     if (!sigmas_make(&s->sigmas, &request, &s->model, err)) return false;
     s->options = o->config->solver;
+    if (match.solver_type != DK_SOLVER_DEFAULT) s->options.solver_type = match.solver_type;
     s->plan.model = &s->model;
     s->plan.options = &s->options;
     s->plan.exploding = s->sigmas.exploding;
