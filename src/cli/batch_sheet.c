@@ -1,0 +1,427 @@
+/* batch_sheet.c - the contact sheet: all pictures of a folder on one page. */
+/* SPDX-License-Identifier: MIT */
+#include "batch_sheet.h"
+
+#include "commands.h"
+#include "metadata.h"
+#include "say.h"
+#include "text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <pango/pangocairo.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One picture of the sheet. */
+struct entry {
+    char *file; /* in the folder */
+    long long index;
+    json_t *settings; /* by option name, or NULL */
+};
+struct entries {
+    struct entry *items;
+    size_t n_items, capacity;
+};
+
+static void entries_add(struct entries *entries, const char *file, long long index, json_t *settings)
+{
+    if (entries->n_items == entries->capacity) {
+        entries->capacity = entries->capacity ? 2 * entries->capacity : 64;
+        struct entry *larger = text_alloc(entries->capacity * sizeof *larger);
+        if (entries->n_items > 0) memcpy(larger, entries->items, entries->n_items * sizeof *larger);
+        free(entries->items);
+        entries->items = larger;
+    }
+    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, json_incref(settings)};
+}
+
+static void entries_free(struct entries *entries)
+{
+    for (size_t i = 0; i < entries->n_items; i++) {
+        free(entries->items[i].file);
+        json_decref(entries->items[i].settings);
+    }
+    free(entries->items);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct entry *first = a, *second = b;
+    if (first->index != second->index) return first->index < second->index ? -1 : 1;
+    return strcmp(first->file, second->file);
+}
+
+static bool is_file(const char *folder, const char *name)
+{
+    struct stat status;
+    char *path = text_format("%s/%s", folder, name);
+    bool ok = stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    free(path);
+    return ok;
+}
+
+static void from_manifest(struct entries *entries, const char *folder, const struct manifest *manifest)
+{
+    for (size_t i = 0; i < manifest->n_entries; i++) {
+        const struct manifest_entry *entry = &manifest->entries[i];
+        if (!entry->is_done || manifest_find(manifest, entry->job) != entry || !is_file(folder, entry->file)) continue;
+        entries_add(entries, entry->file, json_integer_value(json_object_get(entry->line, "index")),
+                    json_object_get(entry->line, "settings"));
+    }
+}
+
+/* Pictures that no batch made: by name, with what they say about themselves. */
+static void from_folder(struct entries *entries, const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *item; dir && (item = readdir(dir));) {
+        size_t n = strlen(item->d_name);
+        if (item->d_name[0] == '.' || n < 5 || strcasecmp(item->d_name + n - 4, ".png") != 0) continue;
+        if (strncmp(item->d_name, "contact.", 8) == 0 || strncmp(item->d_name, "contact-", 8) == 0) continue;
+        struct record record;
+        struct dk_error ignored = {0};
+        char *path = text_format("%s/%s", folder, item->d_name);
+        bool ok = record_read(path, &record, &ignored);
+        if (ok) {
+            entries_add(entries, item->d_name, 0, record.settings);
+            record_free(&record);
+        }
+        free(path);
+    }
+    if (dir) closedir(dir);
+}
+
+/* ---- captions ------------------------------------------------------------------------------ */
+
+static const char *text_of(const struct entry *entry, const char *key)
+{
+    return json_string_value(json_object_get(entry->settings, key));
+}
+
+static char *show(const json_t *value)
+{
+    if (!value) return text_copy("?");
+    return json_is_string(value) ? text_copy(json_string_value(value)) : metadata_line(value);
+}
+
+/* "seed 7, 64x64, 4 steps of ddim, guidance 4, ..." - what is at its zero is not told. Free it. */
+static char *describe(const struct entry *entry)
+{
+    static const char *const apart[] = {"prompt", "negative", "template", "seed", "size", "steps", "scheduler",
+                                        "guidance", "darkroom", "model-fingerprint", "cpu", "model", "rng", "eta"};
+    char *text = NULL;
+    size_t n_bytes;
+    const char *key;
+    json_t *value;
+    FILE *out = open_memstream(&text, &n_bytes);
+    if (!out) return text_copy("");
+    for (size_t i = 0; i < 5; i++) {
+        static const struct {
+            const char *before, *key, *after;
+        } first[] = {{"seed ", "seed", ""},
+                     {", ", "size", ""},
+                     {", ", "steps", " steps"},
+                     {" of ", "scheduler", ""},
+                     {", guidance ", "guidance", ""}};
+        char *shown = show(json_object_get(entry->settings, first[i].key));
+        fprintf(out, "%s%s%s", first[i].before, shown, first[i].after);
+        free(shown);
+    }
+    json_object_foreach(entry->settings, key, value)
+    {
+        bool skip = json_is_null(value) || json_is_false(value) || json_integer_value(value) == 0;
+        if (json_is_string(value) || json_is_real(value) || json_is_true(value)) skip = false;
+        for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) skip = skip || strcmp(apart[i], key) == 0;
+        if (skip) continue;
+        char *shown = show(value);
+        fprintf(out, ", %s %s", strcmp(key, "model-name") == 0 ? "model" : key, shown);
+        free(shown);
+    }
+    return fclose(out) == 0 ? text : text_copy("");
+}
+
+/* ---- index.html ---------------------------------------------------------------------------- */
+
+static void put_html(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : "&quot;";
+        if (strchr("&<>\"", *text))
+            fputs(entity, out);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void put_url(FILE *out, const char *file)
+{
+    for (; *file; file++) {
+        unsigned char c = (unsigned char)*file;
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~/", c);
+        fprintf(out, plain ? "%c" : "%%%02X", c);
+    }
+}
+
+static const char style[] =
+    ":root{color-scheme:light dark;--line:#8884}\n"
+    "body{font:14px/1.4 system-ui,sans-serif;margin:1.5rem;max-width:120rem}\n"
+    "header{display:flex;gap:1rem;align-items:baseline;flex-wrap:wrap;margin-bottom:1rem}\n"
+    "h1{font-size:1.2rem;margin:0}\n"
+    "input{font:inherit;padding:.3rem .6rem;min-width:16rem}\n"
+    "main{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:1rem}\n"
+    "figure{margin:0;border:1px solid var(--line);border-radius:6px;overflow:hidden}\n"
+    "figure a{display:flex;height:13rem;align-items:center;justify-content:center;background:#8882}\n"
+    "img{width:100%;height:100%;object-fit:contain}\n"
+    "img.small{image-rendering:pixelated}\n"
+    "figcaption{padding:.5rem .7rem;overflow-wrap:anywhere}\n"
+    "figcaption p{margin:0 0 .3rem;white-space:pre-line}\n"
+    ".settings,.negative,.template{opacity:.75;font-size:.85em}\n";
+
+/* Filters as one types; without scripts the page is whole. */
+static const char script[] =
+    "const box=document.querySelector('input'),all=[...document.querySelectorAll('figure')];\n"
+    "box.hidden=false;\n"
+    "box.addEventListener('input',()=>{const words=box.value.toLowerCase().split(/\\s+/);\n"
+    "for(const f of all){const t=f.textContent.toLowerCase();f.hidden=!words.every(w=>t.includes(w));}});\n";
+
+static void put_paragraph(FILE *out, const char *class, const char *label, const char *text)
+{
+    if (!text || !*text) return;
+    fprintf(out, "<p class=\"%s\">%s", class, label);
+    put_html(out, text);
+    fputs("</p>", out);
+}
+
+static void put_figure(FILE *out, const struct entry *entry)
+{
+    const char *prompt = text_of(entry, "prompt"), *size = text_of(entry, "size");
+    int width = 0, height = 0;
+    bool sized = size && sscanf(size, "%dx%d", &width, &height) == 2 && width > 0 && height > 0;
+    char *settings = describe(entry);
+    fputs("<figure><a href=\"", out);
+    put_url(out, entry->file);
+    fputs("\"><img loading=\"lazy\" src=\"", out);
+    put_url(out, entry->file);
+    fputs("\" alt=\"", out);
+    put_html(out, prompt ? prompt : entry->file);
+    fputc('"', out);
+    if (sized) fprintf(out, " width=\"%d\" height=\"%d\"%s", width, height, width < 160 ? " class=\"small\"" : "");
+    fputs("></a><figcaption>", out);
+    put_paragraph(out, "prompt", "", prompt && *prompt ? prompt : entry->file);
+    put_paragraph(out, "negative", "not: ", text_of(entry, "negative"));
+    put_paragraph(out, "template", "from: ", text_of(entry, "template"));
+    put_paragraph(out, "settings", "", settings);
+    fputs("</figcaption></figure>\n", out);
+    free(settings);
+}
+
+static bool close_file(FILE *out, const char *temporary, const char *path, struct dk_error *err)
+{
+    bool ok = fflush(out) == 0 && !ferror(out) && fsync(fileno(out)) == 0;
+    int why = errno;
+    if (fclose(out) != 0) ok = false;
+    if (ok && rename(temporary, path) == 0) return true;
+    if (ok) why = errno;
+    unlink(temporary);
+    return say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(why));
+}
+
+static bool write_html(const char *folder, const struct entries *entries, struct dk_error *err)
+{
+    char *path = text_format("%s/index.html", folder), *temporary = text_format("%s/.index-%ld.tmp", folder, (long)getpid());
+    FILE *out = fopen(temporary, "wxe");
+    bool ok = out || say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s", path, strerror(errno));
+    if (ok) {
+        fprintf(out,
+                "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Contact sheet</title>\n"
+                "<style>\n%s</style></head><body>\n"
+                "<header><h1>Contact sheet</h1><span>%zu picture%s</span>"
+                "<input type=\"search\" hidden placeholder=\"filter by prompt or setting\" aria-label=\"filter\">"
+                "</header>\n<main>\n",
+                style, entries->n_items, entries->n_items == 1 ? "" : "s");
+        for (size_t i = 0; i < entries->n_items; i++) put_figure(out, &entries->items[i]);
+        fprintf(out, "</main>\n<script>\n%s</script></body></html>\n", script);
+        ok = close_file(out, temporary, path, err);
+    }
+    free(path);
+    free(temporary);
+    return ok;
+}
+
+/* ---- contact.png --------------------------------------------------------------------------- */
+
+#define BOX_PX       160 /* a picture's room */
+#define TEXT_PX      58  /* four lines of caption */
+#define GAP_PX       12
+#define MAX_COLUMNS  8
+#define MAX_PER_PAGE 240
+
+/* Fits the picture into its box; small ones grow by whole factors and keep their pixels sharp. */
+static void draw_picture(cairo_t *cr, const struct dk_image *image, double x, double y)
+{
+    int w = image->width_px, h = image->height_px;
+    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, w, h);
+    if (cairo_surface_status(surface) == CAIRO_STATUS_SUCCESS) {
+        unsigned char *data = cairo_image_surface_get_data(surface);
+        int stride = cairo_image_surface_get_stride(surface);
+        for (int v = 0; v < h; v++)
+            for (int u = 0; u < w; u++) {
+                const uint8_t *rgb = image->rgb + 3 * ((size_t)v * (size_t)w + (size_t)u);
+                uint32_t pixel = (uint32_t)rgb[0] << 16 | (uint32_t)rgb[1] << 8 | rgb[2];
+                memcpy(data + (size_t)v * (size_t)stride + 4 * (size_t)u, &pixel, sizeof pixel);
+            }
+        cairo_surface_mark_dirty(surface);
+        double scale = fmin((double)BOX_PX / w, (double)BOX_PX / h);
+        if (scale > 1) scale = floor(scale);
+        cairo_save(cr);
+        cairo_translate(cr, x + floor((BOX_PX - w * scale) / 2), y + floor((BOX_PX - h * scale) / 2));
+        cairo_scale(cr, scale, scale);
+        cairo_set_source_surface(cr, surface, 0, 0);
+        cairo_pattern_set_filter(cairo_get_source(cr), scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
+        cairo_paint(cr);
+        cairo_restore(cr);
+    }
+    cairo_surface_destroy(surface);
+}
+
+static int draw_text(cairo_t *cr, const char *text, const char *font, int n_lines, double grey, double x, double y)
+{
+    PangoLayout *layout = pango_cairo_create_layout(cr);
+    PangoFontDescription *description = pango_font_description_from_string(font);
+    int height = 0;
+    pango_layout_set_font_description(layout, description);
+    pango_layout_set_width(layout, BOX_PX * PANGO_SCALE);
+    pango_layout_set_wrap(layout, PANGO_WRAP_WORD_CHAR);
+    pango_layout_set_height(layout, -n_lines);
+    pango_layout_set_ellipsize(layout, PANGO_ELLIPSIZE_END);
+    pango_layout_set_single_paragraph_mode(layout, TRUE);
+    pango_layout_set_text(layout, text, -1);
+    cairo_set_source_rgb(cr, grey, grey, grey);
+    cairo_move_to(cr, x, y);
+    pango_cairo_show_layout(cr, layout);
+    pango_layout_get_pixel_size(layout, NULL, &height);
+    pango_font_description_free(description);
+    g_object_unref(layout);
+    return height;
+}
+
+static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entry, double x, double y)
+{
+    struct dk_image image = {0};
+    struct dk_error ignored = {0};
+    const char *prompt = text_of(entry, "prompt");
+    char *path = text_format("%s/%s", folder, entry->file), *settings = describe(entry);
+    cairo_set_source_rgb(cr, 0.94, 0.94, 0.94);
+    cairo_rectangle(cr, x, y, BOX_PX, BOX_PX);
+    cairo_fill(cr);
+    if (dk_png_read(path, &image, NULL, &ignored)) draw_picture(cr, &image, x, y);
+    dk_image_free(&image);
+    int height = draw_text(cr, prompt && *prompt ? prompt : entry->file, "Sans 8", 2, 0, x, y + BOX_PX + 3);
+    draw_text(cr, settings, "Sans 7", 2, 0.4, x, y + BOX_PX + 4 + height);
+    free(path);
+    free(settings);
+}
+
+static bool write_surface(cairo_surface_t *surface, const char *path, struct dk_error *err)
+{
+    cairo_surface_flush(surface);
+    int w = cairo_image_surface_get_width(surface), h = cairo_image_surface_get_height(surface);
+    int stride = cairo_image_surface_get_stride(surface);
+    const unsigned char *data = cairo_image_surface_get_data(surface);
+    struct dk_image image = {w, h, text_alloc(3 * (size_t)w * (size_t)h)};
+    for (int v = 0; v < h; v++)
+        for (int u = 0; u < w; u++) {
+            uint32_t pixel;
+            memcpy(&pixel, data + (size_t)v * (size_t)stride + 4 * (size_t)u, sizeof pixel);
+            uint8_t *rgb = image.rgb + 3 * ((size_t)v * (size_t)w + (size_t)u);
+            rgb[0] = (uint8_t)(pixel >> 16);
+            rgb[1] = (uint8_t)(pixel >> 8);
+            rgb[2] = (uint8_t)pixel;
+        }
+    bool ok = dk_png_write(path, &image, NULL, 0, true, err);
+    dk_image_free(&image);
+    return ok;
+}
+
+static bool write_page(const char *folder, const struct entry *items, size_t n, size_t page, struct dk_error *err)
+{
+    int columns = (int)ceil(sqrt((double)n));
+    if (columns > MAX_COLUMNS || page > 1) columns = MAX_COLUMNS;
+    int rows = (int)((n + (size_t)columns - 1) / (size_t)columns);
+    cairo_surface_t *surface = cairo_image_surface_create(
+        CAIRO_FORMAT_RGB24, GAP_PX + columns * (BOX_PX + GAP_PX), GAP_PX + rows * (BOX_PX + TEXT_PX + GAP_PX));
+    cairo_t *cr = cairo_create(surface);
+    bool ok = cairo_status(cr) == CAIRO_STATUS_SUCCESS ||
+              say_fail(err, DK_ERROR_MEMORY, "contact.png: out of memory for a sheet of %zu pictures", n);
+    if (ok) {
+        cairo_set_source_rgb(cr, 1, 1, 1);
+        cairo_paint(cr);
+        for (size_t i = 0; i < n; i++)
+            draw_entry(cr, folder, &items[i], GAP_PX + (double)(i % (size_t)columns) * (BOX_PX + GAP_PX),
+                       GAP_PX + (double)(i / (size_t)columns) * (BOX_PX + TEXT_PX + GAP_PX));
+        char *path = page == 1 ? text_format("%s/contact.png", folder) : text_format("%s/contact-%zu.png", folder, page);
+        ok = write_surface(surface, path, err);
+        free(path);
+    }
+    cairo_destroy(cr);
+    cairo_surface_destroy(surface);
+    return ok;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+static bool write_sheet(const char *folder, struct entries *entries, struct dk_error *err)
+{
+    if (entries->n_items == 0)
+        return say_fail(err, DK_ERROR_FILE, "%s: holds no pictures to put on a sheet", folder);
+    qsort(entries->items, entries->n_items, sizeof *entries->items, compare);
+    bool ok = write_html(folder, entries, err);
+    for (size_t first = 0, page = 1; ok && first < entries->n_items; first += MAX_PER_PAGE, page++) {
+        size_t left = entries->n_items - first;
+        ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE, page, err);
+    }
+    return ok;
+}
+
+bool sheet_write(const char *folder, const struct manifest *manifest, struct dk_error *err)
+{
+    struct entries entries = {NULL, 0, 0};
+    from_manifest(&entries, folder, manifest);
+    bool ok = entries.n_items == 0 || write_sheet(folder, &entries, err);
+    entries_free(&entries);
+    return ok;
+}
+
+int sheet_run(struct request *request, struct arguments *arguments, int argc, char **argv)
+{
+    struct dk_error err = {0};
+    struct entries entries = {NULL, 0, 0};
+    struct manifest manifest = {0};
+    struct stat status;
+    (void)argc;
+    (void)argv;
+    const char *folder = arguments->n_words == 1 ? arguments->words[0] : NULL;
+    bool ok = folder || say_fail(&err, DK_ERROR_ARGUMENT, "sheet: found %zu words, expected one folder",
+                                 arguments->n_words);
+    if (ok && (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode)))
+        ok = say_fail(&err, DK_ERROR_FILE, "%s: there is no such folder", folder);
+    ok = ok && manifest_open(&manifest, folder, &err);
+    if (ok) from_manifest(&entries, folder, &manifest);
+    if (ok && manifest.n_entries == 0) from_folder(&entries, folder);
+    ok = ok && write_sheet(folder, &entries, &err);
+    if (ok && request->json)
+        printf("{\"pictures\":%zu}\n", entries.n_items);
+    else if (ok && !request->quiet) {
+        text_print(stdout, folder);
+        puts("/index.html");
+    }
+    entries_free(&entries);
+    if (manifest.path) manifest_close(&manifest);
+    return ok ? EXIT_DONE : say_failure(&err);
+}
