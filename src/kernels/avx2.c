@@ -97,7 +97,7 @@ static inline float max8(__m256 v)
 /* ---- matrix product -------------------------------------------------------------------------------------------- */
 
 /* Values of k between two visits to a tile of C: 24 KB of the panel stay in the first-level cache meanwhile. */
-#define BLOCK_K 384
+#define BLOCK_K 256
 
 /* A block of runs: what is added to every tile before the next block. */
 struct block {
@@ -121,18 +121,34 @@ static inline void finish8(const struct gemm *g, size_t row, size_t column, size
     _mm256_maskstore_ps(c, mask, v);
 }
 
-static inline void finish_row(const struct gemm *g, size_t row, __m256 v0, __m256 v1)
+/* Everything beyond bias and residual on a whole panel; out of the way, as it is rare and long. */
+static void finish_row_slowly(const struct gemm *g, size_t row, __m256 v0, __m256 v1)
 {
-    if (g->bias) {
-        v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->bias));
-        v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->bias + 8));
-    }
     if (g->geglu) {
         finish8(g, row, 0, g->n, _mm256_mul_ps(v0, gelu8(v1)));
         return;
     }
     finish8(g, row, 0, g->n < 8 ? g->n : 8, act8(v0, g->act));
     if (g->n > 8) finish8(g, row, 8, g->n - 8, act8(v1, g->act));
+}
+
+static inline void finish_row(const struct gemm *g, size_t row, __m256 v0, __m256 v1)
+{
+    if (g->bias) {
+        v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->bias));
+        v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->bias + 8));
+    }
+    if (g->act == ACT_NONE && !g->geglu && g->n == GEMM_PANEL) {
+        float *c = g->c + row * g->ldc;
+        if (g->residual) {
+            v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->residual + row * g->ldc));
+            v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->residual + row * g->ldc + 8));
+        }
+        _mm256_storeu_ps(c, v0);
+        _mm256_storeu_ps(c + 8, v1);
+        return;
+    }
+    finish_row_slowly(g, row, v0, v1);
 }
 
 static inline void start_row(const struct gemm *g, const struct block *block, size_t row, __m256 *v0, __m256 *v1)
@@ -189,12 +205,16 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
         for (size_t r = 0; r < block->n_runs; r++) {                                                                   \
             ROWS_##n(POINT)                                                                                            \
             size_t k = block->runs[r].k;                                                                               \
-            for (; k >= 4; k -= 4) {                                                                                   \
-                enum { unroll = 4 };                                                                                   \
+            for (; k >= 8; k -= 8) {                                                                                   \
+                enum { unroll = 8 };                                                                                   \
                 STEP(n, 0);                                                                                            \
                 STEP(n, 1);                                                                                            \
                 STEP(n, 2);                                                                                            \
                 STEP(n, 3);                                                                                            \
+                STEP(n, 4);                                                                                            \
+                STEP(n, 5);                                                                                            \
+                STEP(n, 6);                                                                                            \
+                STEP(n, 7);                                                                                            \
                 b += unroll * GEMM_PANEL;                                                                              \
                 ROWS_##n(ADVANCE)                                                                                      \
             }                                                                                                          \

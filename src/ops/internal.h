@@ -89,7 +89,7 @@ struct product {
 bool product_run(struct ops *o, const struct product *p, const char *op);
 
 /* The longest run that engine and kernels like: a panel's share of it lies in the first-level cache. */
-#define RUN_MAX 384
+#define RUN_MAX 256
 /* Cuts length into equal runs of at most RUN_MAX, starting at offset; answers how many (runs may be NULL). */
 size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length);
 

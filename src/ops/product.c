@@ -68,6 +68,7 @@ static void run_task(const struct ops *o, const struct product *p, const struct 
             .geglu = p->weights.kind == PACK_GEGLU,
             .residual = residual ? residual + column : NULL,
             .partial = partial,
+            .next_b = panels + (i + 1 < last ? i + 1 : panel_block * cut->panels) * k * GEMM_PANEL,
         };
         o->kernels->gemm(&g);
     }
