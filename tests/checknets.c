@@ -430,6 +430,79 @@ static void check_vae_model(struct bench *b, const char *model)
     weights_close(golden);
 }
 
+/* ---- single files ------------------------------------------------------------------------------
+ */
+
+/* The same networks from an LDM file with its numbers beside it. */
+static void check_single_file(struct bench *b, const char *model)
+{
+    char path[256];
+    snprintf(path, sizeof path, MODELS "/%s.ldm.safetensors", model);
+    json_t *beside = NULL;
+    struct weights *all = open_weights("%s", path);
+    struct weights *text = open_weights(MODELS "/%s/golden_text.safetensors", model);
+    struct weights *golden = open_weights(MODELS "/%s/golden_unet.safetensors", model);
+    struct weights *golden_vae = open_weights(MODELS "/%s/golden_vae.safetensors", model);
+    CHECK(config_read_beside(path, &beside, &b->err) && beside, "%s: %s", path, b->err.message);
+    struct config_unet unet_config;
+    struct config_vae vae_config;
+    struct config_clip clip_config;
+    bool ok =
+        config_parse_unet(config_beside_part(beside, "unet"), path, &unet_config, &b->err) &&
+        config_parse_vae(config_beside_part(beside, "vae"), path, &vae_config, &b->err) &&
+        config_parse_clip(config_beside_part(beside, "text_encoder"), path, &clip_config, &b->err);
+    CHECK(ok && all && text && golden && golden_vae, "%s: %s", path, b->err.message);
+    if (!ok || !all) return;
+    struct unet *unet = unet_load(&unet_config.net, weights_part(all, "unet"), &b->err);
+    struct vae *vae = vae_load(&vae_config.net, weights_part(all, "vae"), &b->err);
+    struct clip *clip = clip_load(&clip_config.net, weights_part(all, "text_encoder"), &b->err);
+    CHECK(unet && vae && clip, "%s: %s", path, b->err.message);
+    size_t mark = arena_mark(&b->arena);
+    struct unet_case c;
+    if (unet && take_case(b, golden, "d16x24", 0, &c))
+        compare(b, run_case(b, unet, &c, 1.0f), c.want, UNET_TOLERANCE, path);
+    if (vae)
+        compare(b, vae_decode(vae, &b->ops, take(b, find(golden_vae, "dec.b6x10.z"))),
+                take(b, find(golden_vae, "dec.b6x10.out")), VAE_TOLERANCE, path);
+    struct clip_output out;
+    int32_t ids[3 * 77];
+    memcpy(ids, find(text, "te1.input_ids")->data, sizeof ids);
+    if (clip && clip_forward(clip, &b->ops, ids, 3, 77, 0, true, false, &out))
+        compare(b, out.hidden, take(b, find(text, "te1.last_hidden_state")), TEXT_TOLERANCE, path);
+    arena_reset(&b->arena, mark);
+    unet_free(unet);
+    vae_free(vae);
+    clip_free(clip);
+    json_decref(beside);
+    weights_close(text);
+    weights_close(golden);
+    weights_close(golden_vae);
+    close_weights(b, all);
+}
+
+/* SD 1's heads and groups can be told from the tensors. */
+static void check_guess(struct bench *b)
+{
+    struct weights *weights = open_weights(MODELS "/tiny-sd1/unet");
+    struct weights *golden = open_weights(MODELS "/tiny-sd1/golden_unet.safetensors");
+    struct config_unet config;
+    if (!weights || !golden) return;
+    CHECK(config_guess_unet(weights, 0, &config, &b->err), "%s", b->err.message);
+    struct unet *unet = unet_load(&config.net, weights, &b->err);
+    CHECK(unet, "%s", b->err.message);
+    size_t mark = arena_mark(&b->arena);
+    struct unet_case c;
+    if (unet && take_case(b, golden, "c16x16", 0, &c))
+        compare(b, run_case(b, unet, &c, 1.0f), c.want, UNET_TOLERANCE, "guessed U-Net");
+    arena_reset(&b->arena, mark);
+    CHECK(!config_guess_unet(golden, 0, &config, &b->err) && b->err.code == DK_ERROR_MODEL,
+          "a U-Net guessed from something else");
+    b->err = (struct dk_error){.code = DK_OK};
+    unet_free(unet);
+    close_weights(b, weights);
+    weights_close(golden);
+}
+
 /* ---- models made of others: distilled, spelled otherwise, damaged
  * -------------------------------- */
 
@@ -777,6 +850,10 @@ int main(void)
         check_vae_model(&bench, "tiny-sdxl");
         check_lcm(&bench);
         if (kernel_sets[i] == 0) {
+            check_single_file(&bench, "tiny-sd1");
+            check_single_file(&bench, "tiny-sd2");
+            check_single_file(&bench, "tiny-sdxl");
+            check_guess(&bench);
             check_distilled(&bench);
             check_vae_variants(&bench);
             check_missing(&bench, "tiny-sdxl", "unet");

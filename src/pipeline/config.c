@@ -5,6 +5,7 @@
 
 #include "files/json.h"
 #include "pipeline/fields.h"
+#include "pipeline/find.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -293,6 +294,37 @@ bool config_read_clip(const char *path, struct config_clip *out, struct dk_error
     return read_file(path, parse_clip, out, err);
 }
 
+/* ---- beside a single file ---------------------------------------------------------------------
+ */
+
+bool config_read_beside(const char *path, json_t **out, struct dk_error *err)
+{
+    char beside[4096];
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int stem = (int)(dot && (!slash || dot > slash) ? (size_t)(dot - path) : strlen(path));
+    *out = NULL;
+    int length = snprintf(beside, sizeof beside, "%.*s.json", stem, path);
+    if (length < 0 || (size_t)length >= sizeof beside || !path_is_file(beside)) return true;
+    *out = json_object_read(beside, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, err);
+    if (!*out) return false;
+    if (json_is_object(json_object_get(*out, "unet"))) return true;
+    json_decref(*out); /* other programs keep notes of their own beside a model */
+    *out = NULL;
+    return true;
+}
+
+const json_t *config_beside_part(const json_t *beside, const char *part)
+{
+    const json_t *text = json_object_get(beside, "text"), *object;
+    if (strcmp(part, "text_encoder") == 0)
+        object = json_array_get(text, 0);
+    else if (strcmp(part, "text_encoder_2") == 0)
+        object = json_array_get(text, 1);
+    else
+        object = json_object_get(beside, part);
+    return json_is_object(object) ? object : NULL;
+}
+
 /* ---- from the tensors ------------------------------------------------------------------------ */
 
 static int64_t dim_of(const struct weights *weights, const char *name, int i)
@@ -363,8 +395,7 @@ bool config_guess_vae(const struct weights *weights, bool sdxl, struct config_va
     return true;
 }
 
-bool config_guess_clip(const struct weights *weights, struct config_clip *out,
-                       struct dk_error *err)
+bool config_guess_clip(const struct weights *weights, struct config_clip *out, struct dk_error *err)
 {
     int64_t width = dim_of(weights, "text_model.embeddings.token_embedding.weight", 1);
     int64_t length = dim_of(weights, "text_model.embeddings.position_embedding.weight", 0);
@@ -381,12 +412,11 @@ bool config_guess_clip(const struct weights *weights, struct config_clip *out,
     }
     /* Heads are 64 wide in all released text encoders; OpenAI's (768) have quick_gelu, OpenCLIP's
      * the exact one. */
-    *out = (struct config_clip){
-        .net = {.n_heads = width % 64 == 0 ? (int)(width / 64) : 1,
-                .act = width <= 768 ? ACT_QUICK_GELU : ACT_GELU,
-                .norm_eps = 1e-5f,
-                .n_layers = n_layers,
-                .eos_id = -1},
-        .model_max_length = (int)length};
+    *out = (struct config_clip){.net = {.n_heads = width % 64 == 0 ? (int)(width / 64) : 1,
+                                        .act = width <= 768 ? ACT_QUICK_GELU : ACT_GELU,
+                                        .norm_eps = 1e-5f,
+                                        .n_layers = n_layers,
+                                        .eos_id = -1},
+                                .model_max_length = (int)length};
     return true;
 }

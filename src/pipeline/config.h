@@ -50,6 +50,16 @@ bool config_parse_clip(const json_t *object, const char *subject, struct config_
                        struct dk_error *err);
 
 /*
+ * A single file may have FILE.json in place of its ending beside it, with what tensors cannot tell:
+ * {"unet": {...}, "vae": {...}, "text": [{...}, ...], "scheduler": {...}}, each as in a
+ * config.json. *out is NULL if there is none, or one of another kind; freed with json_decref. False
+ * on failure.
+ */
+bool config_read_beside(const char *path, json_t **out, struct dk_error *err);
+/* Its object for a part ("unet", "text_encoder_2", "scheduler"); NULL: there is none. */
+const json_t *config_beside_part(const json_t *beside, const char *part);
+
+/*
  * From the tensors alone. pooled_width: what the second text encoder gives, 0 when there is one
  * encoder. SD 2 leaves out OpenCLIP's last layer; the weights come without it from any file.
  */

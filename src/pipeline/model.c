@@ -22,7 +22,9 @@
 /* One network on its way from disk: its tensors, and its config.json if there is one. */
 struct source {
     struct weights *weights;
-    char *config; /* NULL: to be guessed from the tensors */
+    char *config; /* a config.json; NULL: there is none */
+    const json_t
+        *numbers; /* the same from beside a single file; NULL: to be guessed from tensors */
     char *folder; /* the model's folder of this part, for messages */
 };
 
@@ -96,6 +98,7 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
                            name);
     } else if (model->checkpoint) {
         source->weights = weights_part(model->checkpoint, name);
+        source->numbers = config_beside_part(model->beside, name);
         if (source->weights) remember_part(model, name, source->weights);
     }
     if (source->weights || optional) return true;
@@ -119,8 +122,9 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
     bool good =
         find_part(model, name, first ? options->text_encoder : NULL, optional, &source, err);
     if (good && source.weights) {
-        good = source.config ? config_read_clip(source.config, &config, err)
-                             : config_guess_clip(source.weights, &config, err);
+        good = source.config    ? config_read_clip(source.config, &config, err)
+               : source.numbers ? config_parse_clip(source.numbers, model->path, &config, err)
+                                : config_guess_clip(source.weights, &config, err);
         e->clip = good ? clip_load(&config.net, source.weights, err) : NULL;
         good = e->clip != NULL;
         if (good) model->text.n_items++;
@@ -164,9 +168,10 @@ static bool open_unet(struct dk_model *model, const struct dk_model_options *opt
     struct source source = {0};
     bool good = find_part(model, "unet", options->unet, false, &source, err);
     if (good)
-        good = source.config ? config_read_unet(source.config, config, err)
-                             : config_guess_unet(source.weights, text_pooled_width(&model->text),
-                                                 config, err);
+        good = source.config    ? config_read_unet(source.config, config, err)
+               : source.numbers ? config_parse_unet(source.numbers, model->path, config, err)
+                                : config_guess_unet(source.weights, text_pooled_width(&model->text),
+                                                    config, err);
     if (good) model->unet = unet_load(&config->net, source.weights, err);
     source_free(&source);
     return good && model->unet;
@@ -178,8 +183,9 @@ static bool open_vae(struct dk_model *model, const struct dk_model_options *opti
     struct source source = {0};
     bool good = find_part(model, "vae", options->vae, false, &source, err);
     if (good)
-        good = source.config
-                   ? config_read_vae(source.config, config, err)
+        good = source.config ? config_read_vae(source.config, config, err)
+               : source.numbers
+                   ? config_parse_vae(source.numbers, model->path, config, err)
                    : config_guess_vae(source.weights, model->text.n_items > 1, config, err);
     if (good) model->vae = vae_load(&config->net, source.weights, err);
     source_free(&source);
@@ -197,6 +203,11 @@ static bool open_scheduler(struct dk_model *model, const struct dk_model_options
         good = scheduler_config_read(config, &model->scheduler, err);
     free(folder);
     free(config);
+    const json_t *numbers = config_beside_part(model->beside, "scheduler");
+    char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
+    if (good && text)
+        good = scheduler_config_parse(model->path, text, strlen(text), &model->scheduler, err);
+    free(text);
     if (!good || !options->prediction) return good;
     if (strcmp(options->prediction, "epsilon") == 0)
         model->scheduler.prediction = DK_PREDICTS_EPS;
@@ -317,7 +328,8 @@ static void set_numbers(struct dk_model *model, const struct config_unet *unet,
     model->native_height_px = unet->sample_height > 0 ? unet->sample_height * f : side;
     model->n_steps = model->family->n_steps;
     model->guidance = model->family->guidance;
-    model->zero_negative = model->family->zero_negative;
+    /* the SDXL pipeline's default, also for networks of its kind that no row of the table knows */
+    model->zero_negative = model->family->zero_negative || unet_pooled_width(model->unet) > 0;
 }
 
 static bool open_device(struct dk_model *model, const struct dk_model_options *options,
@@ -344,10 +356,8 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
     bool two = model->checkpoint ? weights_part(model->checkpoint, "text_encoder_2") != NULL
                                  : second && path_is_folder(second);
     free(second);
-    if (!open_text_encoder(model, "text_encoder", "tokenizer", options, false, err))
-        return false;
-    if (two &&
-        !open_text_encoder(model, "text_encoder_2", "tokenizer_2", options, true, err))
+    if (!open_text_encoder(model, "text_encoder", "tokenizer", options, false, err)) return false;
+    if (two && !open_text_encoder(model, "text_encoder_2", "tokenizer_2", options, true, err))
         return false;
     if (!open_unet(model, options, &unet, err) || !open_vae(model, options, &vae, err) ||
         !open_scheduler(model, options, err) || !check_fit(model, err))
@@ -374,6 +384,7 @@ struct dk_model *dk_model_open(const char *path, const struct dk_model_options *
         if (!folder && !(path_is_folder(path) && options->unet))
             model->checkpoint = weights_open(path, err);
         good = folder || (path_is_folder(path) && options->unet) || model->checkpoint;
+        if (model->checkpoint) good = config_read_beside(path, &model->beside, err);
     }
     good = good && open_device(model, options, err) && open_parts(model, options, err);
     if (good) return model;
@@ -392,6 +403,7 @@ void dk_model_close(struct dk_model *model)
             model->parts[i] != weights_part(model->checkpoint, model->part_names[i]))
             weights_close(model->parts[i]);
     weights_close(model->checkpoint);
+    json_decref(model->beside);
     pack_cache_close(model->cache);
     arena_close(&model->arena);
     free(model->kernels);

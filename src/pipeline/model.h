@@ -9,11 +9,14 @@
 #include "pipeline/scheduler_config.h"
 #include "pipeline/text.h"
 
+#include <jansson.h>
+
 struct dk_model {
     char *path;
     void (*warn)(void *user, const char *sentence); /* may be NULL */
     void *warn_user;
 
+    json_t *beside;             /* what is written beside a single file (config.h), or NULL */
     struct weights *checkpoint; /* a single file, of which the parts are views; else NULL */
     struct weights *parts[DK_MAX_PARTS];
     const char *part_names[DK_MAX_PARTS];
