@@ -15,6 +15,8 @@ ends 2 'did you mean "darkroom render"' "$dk" rendr
 ends 2 'did you mean "darkroom render"' "$dk" rendre --steps 3
 ends 2 'did you mean "darkroom schedulers"' "$dk" shedulers
 ends 2 'darkroom render rendr' "$dk" rendr 'a red house'
+ends 2 'did you mean "darkroom models"' "$dk" modles
+ends 2 'did you mean "darkroom info"' "$dk" ifno
 ends 2 'did you mean "render"' "$dk" help rendre
 ends 2 'not an option of darkroom models' "$dk" models --steps 3
 ends 2 'not an option of darkroom render' "$dk" cat --plot x.png
@@ -103,6 +105,8 @@ prints '^prompt  *info$'
 prints '^seed  *6$'
 run "$dk" tender cats --dry-run
 prints '^prompt  *tender cats$'
+run "$dk" sheep --dry-run
+prints '^prompt  *sheep$'
 run "$dk" '' --dry-run --guidance 1 --steps 4
 prints '^unet_passes  *4$'
 run "$dk" cat -memoji -oodd.png --dry-run --width 64 --height 32

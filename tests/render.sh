@@ -83,6 +83,22 @@ for size in 8x8 4x128 100x36; do ends 0 ", $size, " "$dk" dog --seed 1 --steps 1
 ends 2 'size' "$dk" dog --size 2x2
 ends 2 'size' "$dk" dog --size 65536x65536
 
+# A converted model keeps every bit of f16, there and back.
+for file in model.safetensors model.gguf; do
+    ends 0 '' "$dk" convert emoji $file --quiet
+    prints "^$file$"
+    run "$dk" info $file && prints '^unet  *326 tensors, 11.01 M parameters, 22.0 MB, f16 326$'
+done
+ends 0 '' "$dk" convert model.gguf back.safetensors
+same model.safetensors back.safetensors
+ends 1 'exists already' "$dk" convert emoji model.gguf
+ends 0 '' "$dk" convert model.gguf model.gguf.2.gguf --dtype q8_0 --json
+prints '{"output":"model.gguf.2.gguf","bytes":[1-9]'
+ends 2 'expected f32, f16 or bf16' "$dk" convert emoji x.safetensors --dtype q8_0
+ends 2 'expected a model and a file' "$dk" convert emoji
+ends 1 'no such folder' "$dk" convert emoji missing/x.gguf
+check 'nothing half written' test ! -e x.safetensors
+
 # One picture made, the next one's folder missing: partly done.
 mkdir only-1
 ends 3 'no such' "$dk" dog --seed 1 --steps 1 --count 3 -o 'only-{index}/x.png'

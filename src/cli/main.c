@@ -42,6 +42,9 @@ static const struct command_row commands[] = {
     {"sheet", COMMAND_SHEET, sheet_run, "darkroom sheet FOLDER",
      "make a contact sheet of a batch folder: index.html and contact.png",
      NULL},
+    {"convert", COMMAND_CONVERT, convert_run, "darkroom convert MODEL FILE [--dtype TYPE]",
+     "write a model as one file: safetensors or GGUF",
+     "FILE ends in .safetensors or .gguf. MODEL is anything that -m takes.\n"},
     {"tokenize", COMMAND_TOKENIZE, tokenize_run, "darkroom tokenize TEXT [-m MODEL] [--json]",
      "print the token ids of a text, start and end included",
      NULL},
@@ -78,8 +81,19 @@ const char *command_nearest(const char *word)
  * Words are a prompt unless the first is a command's name. A slip such as "darkroom rendr" must not
  * cost a picture of "rendr": a first word without blanks that is nearly a command is refused when
  * it stands alone, or before words that were quoted ("darkroom rendr 'a red house'"). "darkroom
- * tender cats" is a prompt.
+ * tender cats" is a prompt, and so are words that differ from a short command in a letter: "sheep"
+ * is no slip for "sheet", but "shete" is.
  */
+static bool is_slip(const char *word, const char *name)
+{
+    size_t n = strlen(name), counts[256] = {0};
+    if (n > 5 || strlen(word) != n) return true;
+    for (size_t i = 0; i < n; i++) counts[(unsigned char)word[i]]++;
+    for (size_t i = 0; i < n; i++)
+        if (counts[(unsigned char)name[i]]-- == 0) return false;
+    return true;
+}
+
 static const char *mistaken_command(int argc, char **argv)
 {
     if (argc < 2 || argv[1][0] == '-' || strchr(argv[1], ' ')) return NULL;
@@ -90,7 +104,8 @@ static const char *mistaken_command(int argc, char **argv)
         n_words++;
         quoted = quoted || strchr(argv[i], ' ');
     }
-    return n_words == 1 || quoted ? command_nearest(argv[1]) : NULL;
+    const char *near = n_words == 1 || quoted ? command_nearest(argv[1]) : NULL;
+    return near && is_slip(argv[1], near) ? near : NULL;
 }
 
 static int run_command(const struct command_row *command, int argc, char **argv)

@@ -28,7 +28,9 @@ enum command {
     COMMAND_MERGE = 128, /* "batch merge" */
     COMMAND_SHEET = 256,
     COMMAND_JOB = 512, /* no command: a line of a file of prompts */
-    COMMAND_ALL = 511
+    COMMAND_CONVERT = 1024,
+    COMMAND_BENCH = 2048,
+    COMMAND_ALL = 511 + 1024 + 2048
 };
 
 enum option_kind {
@@ -101,6 +103,8 @@ struct request {
     const char *output; /* a file, a folder or a template; NULL: darkroom-{seed}.png */
     const char *from;
     const char *plot;
+    const char *dtype; /* of a converted model */
+    int n_repeats;     /* of a bench */
     const char *template; /* the prompt before its {a|b} were chosen; NULL: there were none */
     struct batch_options batch;
     int count;

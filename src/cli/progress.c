@@ -25,7 +25,7 @@ void progress_init(struct progress *progress, bool quiet)
     progress->terminal = terminal_at(stderr);
     progress->quiet = quiet;
     progress->index = progress->count = 1;
-    progress->phase_start_s = progress_now_s();
+    progress->phase_start_s = progress->told_s = progress_now_s();
 }
 
 void progress_picture(struct progress *progress, int index, int count, int n_steps)
@@ -149,6 +149,28 @@ void progress_report(void *user, const struct dk_progress *report)
         fprintf(stderr, "%s\n", text);
     } else {
         return;
+    }
+    progress->told_s = now_s;
+}
+
+void progress_bytes(struct progress *progress, const char *what, size_t done, size_t total)
+{
+    if (progress->quiet || total == 0) return;
+    double now_s = progress_now_s(), elapsed_s = now_s - progress->phase_start_s;
+    double share = (double)done / (double)total;
+    char text[256], left[32];
+    int tenth = (int)(10 * share);
+    print_time(left, sizeof left, share > 0 ? elapsed_s * (1 - share) / share : 0);
+    snprintf(text, sizeof text, "%s %.1f of %.1f MB, %.0f MB/s, %s left", what, (double)done / 1e6,
+             (double)total / 1e6, elapsed_s > 0 ? (double)done / 1e6 / elapsed_s : 0, left);
+    if (progress->terminal.can_rewrite) {
+        if (now_s - progress->told_s < REWRITE_S && done < total) return;
+        rewrite_line(progress, text);
+    } else {
+        bool soon = now_s - progress->told_s < 1 && done < total; /* a short job is no news */
+        if (tenth <= progress->told_quarter || soon) return;
+        progress->told_quarter = tenth;
+        fprintf(stderr, "%s\n", text);
     }
     progress->told_s = now_s;
 }

@@ -16,7 +16,7 @@ struct progress {
     int n_steps; /* of the picture; the library counts model calls, of which a step may need two */
     enum dk_phase phase;
     double phase_start_s, told_s; /* told_s: when a line was last shown */
-    int told_quarter;
+    int told_quarter; /* the quarter of the steps, or tenth of the bytes, last told */
     int n_drawn;  /* lines of preview above the progress line */
     bool on_line; /* the cursor stands in a progress line */
 };
@@ -28,6 +28,8 @@ void progress_init(struct progress *progress, bool quiet);
 void progress_picture(struct progress *progress, int index, int count, int n_steps);
 /* A dk_hooks.progress; user is the struct progress. */
 void progress_report(void *user, const struct dk_progress *report);
+/* The same line for work counted in bytes; plain lines at each tenth. */
+void progress_bytes(struct progress *progress, const char *what, size_t done, size_t total);
 /* Takes the line away, so that something else can be printed. */
 void progress_clear(struct progress *progress);
 
