@@ -531,6 +531,152 @@ static void check_kinds(void)
     }
 }
 
+/* ---- GGUF and pickles ------------------------------------------------------------------------ */
+
+#define CORPUS "tests/fuzz/corpus/"
+
+static float float_at(const struct weight *w, size_t index)
+{
+    float x = NAN;
+    if (w) memcpy(&x, (const unsigned char *)w->data + index * sizeof x, sizeof x);
+    return x;
+}
+
+static bool is_shape(const struct weight *w, enum dtype dtype, int rank, int64_t a, int64_t b)
+{
+    return w && w->dtype == dtype && w->rank == rank && (rank < 1 || w->dim[0] == a) &&
+           (rank < 2 || w->dim[1] == b);
+}
+
+static void check_gguf(void)
+{
+    struct dk_error err = {0};
+    struct weights *w = weights_open(CORPUS "gguf/keys", &err);
+    CHECK(w, "%s", err.message);
+    CHECK(w && is_shape(weights_find(w, "a"), DTYPE_F32, 2, 3, 2), "dimensions are to be reversed");
+    static const char *const texts[][2] = {
+        {"u8", "1"},    {"i8", "-1"},     {"i16", "-1"},   {"i32", "-1"},
+        {"f32", "1.5"}, {"bool", "true"}, {"f64", "-2.5"}, {"general.name", "small"},
+        {"i64", "-1"}};
+    for (size_t i = 0; w && i < sizeof texts / sizeof *texts; i++) {
+        const char *text = weights_metadata(w, texts[i][0]);
+        CHECK(text && strcmp(text, texts[i][1]) == 0, "%s: %s", texts[i][0], text ? text : "none");
+    }
+    weights_close(w);
+    w = weights_open(CORPUS "gguf/types", &err);
+    CHECK(w && weights_count(w) == 14, "%s", err.message);
+    CHECK(w && is_shape(weights_find(w, "q4_k"), DTYPE_Q4_K, 1, 256, 0), "q4_k");
+    CHECK(w && is_shape(weights_find(w, "q6_k"), DTYPE_Q6_K, 4, 1, 1), "q6_k");
+    CHECK(w && is_shape(weights_find(w, "q8_0"), DTYPE_Q8_0, 2, 2, 32), "q8_0");
+    weights_close(w);
+    /* stable-diffusion.cpp's own spelling: a stacked projection in blocks is split between rows. */
+    w = weights_open(CORPUS "gguf/sdcpp", &err);
+    CHECK(w, "%s", err.message);
+    const char *v_proj = "text_encoder_2.text_model.encoder.layers.0.self_attn.v_proj.weight";
+    const struct weight *v = w ? weights_find(w, v_proj) : NULL;
+    CHECK(is_shape(v, DTYPE_Q8_0, 2, 1, 32), "a stacked projection");
+    CHECK(v && *(const unsigned char *)v->data == (2 * 34 * 5 & 63), "its third row");
+    CHECK(w && weights_find(w, "text_encoder.text_projection.weight"), "a projection");
+    weights_close(w);
+}
+
+static void check_pickle(void)
+{
+    static const char *const files[] = {CORPUS "pickle/plain", CORPUS "pickle/trainer"};
+    for (int f = 0; f < 2; f++) {
+        struct dk_error err = {0};
+        struct weights *w = weights_open(files[f], &err);
+        CHECK(w && weights_count(w) == 5, "%s: %s", files[f], err.message);
+        if (!w) continue;
+        const struct weight *a = weights_find(w, "a"), *t = weights_find(w, "transposed");
+        const struct weight *tail = weights_find(w, "tail"),
+                            *every = weights_find(w, "every_other");
+        CHECK(is_shape(a, DTYPE_F32, 2, 2, 3) && float_at(a, 5) == 5, "a [2, 3]");
+        CHECK(is_shape(t, DTYPE_F32, 2, 3, 2) && float_at(t, 1) == 3 && float_at(t, 2) == 1,
+              "the columns of a: %g %g", (double)float_at(t, 1), (double)float_at(t, 2));
+        CHECK(is_shape(tail, DTYPE_F32, 1, 2, 0) && float_at(tail, 0) == 4, "the end of a");
+        CHECK(is_shape(every, DTYPE_F32, 1, 2, 0) && float_at(every, 1) == 3, "every second of a");
+        CHECK(is_shape(weights_find(w, "n"), DTYPE_I64, 0, 0, 0), "a scalar");
+        weights_close(w);
+    }
+    struct dk_error err = {0};
+    struct weights *w = weights_open(CORPUS "pickle/nested", &err);
+    CHECK(w && weights_find(w, "string_to_param.*"), "a dict in a dict: %s", err.message);
+    weights_close(w);
+    w = weights_open(CORPUS "pickle/zip64", &err);
+    CHECK(w && float_at(weights_find(w, "x"), 3) == 3, "sizes of 64 bits: %s", err.message);
+    weights_close(w);
+}
+
+static void check_hostile(void)
+{
+    static const struct {
+        const char *file;
+        enum dk_code code;
+        const char *words;
+    } hostile[] = {
+        {"gguf/align_3", DK_ERROR_FORMAT, "general.alignment is 3"},
+        {"gguf/dim_2_63", DK_ERROR_FORMAT, "tensor a has a dimension"},
+        {"gguf/many_tensors", DK_ERROR_FORMAT, "4611686018427387904 tensors"},
+        {"gguf/nested_list", DK_ERROR_FORMAT, "a list of values of type 9"},
+        {"gguf/product", DK_ERROR_FORMAT, "tensor a: the product of its dimensions overflows"},
+        {"gguf/rows_of_31", DK_ERROR_FORMAT, "rows of 31 values"},
+        {"gguf/string_2_63", DK_ERROR_FORMAT, "download it again"},
+        {"gguf/trailing", DK_ERROR_FORMAT, "the tensors end at byte 32"},
+        {"gguf/twice", DK_ERROR_FORMAT, "tensor a is there twice"},
+        {"gguf/type_q2_k", DK_ERROR_UNSUPPORTED, "tensor a has ggml type 10"},
+        {"gguf/version_1", DK_ERROR_UNSUPPORTED, "version 1"},
+        {"gguf/zero_dim", DK_ERROR_FORMAT, "dimension of size 0"},
+        {"pickle/absolute", DK_ERROR_FORMAT, "leads out of it"},
+        {"pickle/big_endian", DK_ERROR_UNSUPPORTED, "big-endian"},
+        {"pickle/compressed", DK_ERROR_UNSUPPORTED, "data.pkl is compressed"},
+        {"pickle/cut", DK_ERROR_FORMAT, "no directory"},
+        {"pickle/empty_stack", DK_ERROR_FORMAT, "data.pkl is damaged at byte 3"},
+        {"pickle/endless_memo", DK_ERROR_FORMAT, "a memo out of order"},
+        {"pickle/escape_in_name", DK_ERROR_UNSUPPORTED, "asks to run \"?[2J.x\""},
+        {"pickle/holds_itself", DK_ERROR_FORMAT, "without end"},
+        {"pickle/huge_shape", DK_ERROR_FORMAT, "tensor a has more values than its storage"},
+        {"pickle/lost_storage", DK_ERROR_FORMAT, "data/7 is not in the archive"},
+        {"pickle/negative", DK_ERROR_FORMAT, "tensor a has a dimension"},
+        {"pickle/newobj", DK_ERROR_UNSUPPORTED, "opcode 0x81"},
+        {"pickle/no_dict", DK_ERROR_FORMAT, "not a dict"},
+        {"pickle/no_program", DK_ERROR_FORMAT, "without data.pkl"},
+        {"pickle/no_stop", DK_ERROR_FORMAT, "without a stop"},
+        {"pickle/old_format", DK_ERROR_UNSUPPORTED, "before 1.6"},
+        {"pickle/outside", DK_ERROR_FORMAT, "tensor a leaves its storage"},
+        {"pickle/overlapping", DK_ERROR_FORMAT,
+         "data/0 and archive/data/9 of the zip archive overlap"},
+        {"pickle/runs_eval", DK_ERROR_UNSUPPORTED, "asks to run \"builtins.eval\""},
+        {"pickle/runs_inst", DK_ERROR_UNSUPPORTED, "opcode 0x53"},
+        {"pickle/runs_system", DK_ERROR_UNSUPPORTED, "asks to run \"os.system\""},
+        {"pickle/short_storage", DK_ERROR_FORMAT, "data/0 should hold 600 values"},
+        {"pickle/stretched", DK_ERROR_FORMAT, "tensor a has more values than its storage"},
+        {"pickle/stride_outside", DK_ERROR_FORMAT, "tensor a leaves its storage"},
+        {"pickle/way_out", DK_ERROR_FORMAT, "leads out of it"},
+        {"pickle/zero_dim", DK_ERROR_FORMAT, "tensor a has a dimension of size 0"},
+        {"safetensors/split_not_by_three", DK_ERROR_FORMAT, "cannot be split"},
+    };
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        char path[128];
+        snprintf(path, sizeof path, CORPUS "%s", hostile[i].file);
+        refused(path, hostile[i].code, hostile[i].words, hostile[i].file);
+    }
+    /* Every cut of a file that is good as a whole. */
+    static const char *const good[] = {CORPUS "gguf/types", CORPUS "pickle/plain"};
+    struct path path = in("cut.other");
+    for (int g = 0; g < 2; g++) {
+        size_t n;
+        unsigned char *file = get(good[g], &n);
+        for (size_t cut = 1; file && cut < n; cut++) {
+            /* Padding behind the last tensor may be missing. */
+            if (g == 0 && n - cut < 32) break;
+            put(path.s, file, cut);
+            refused(path.s, DK_ERROR_FORMAT, NULL, good[g]);
+        }
+        free(file);
+    }
+}
+
 /* ---- pictures -------------------------------------------------------------------------------- */
 
 static struct dk_image sample_picture(int width_px, int height_px)
@@ -800,6 +946,9 @@ int main(void)
     check_reader();
     check_checkpoints();
     check_kinds();
+    check_gguf();
+    check_pickle();
+    check_hostile();
     check_round_trip();
     check_texts_refused();
     check_refused_places();

@@ -269,6 +269,8 @@ bool weights_finish(struct weights *w, struct dk_error *err)
     if (w->n_items == 0)
         return dk_fail(err, DK_ERROR_FORMAT, "%s: there are no tensors in it", w->path);
     if (!names_translate(w, err) || !weights_index(w, err)) return false;
+    if (w->n_items == 0)
+        return dk_fail(err, DK_ERROR_MODEL, "%s: none of its tensors are of use here", w->path);
     return w->kind != WEIGHTS_CHECKPOINT || make_parts(w, err);
 }
 

@@ -267,30 +267,25 @@ static bool copy_strided(struct machine *m, struct weight *w, const int64_t stri
     return true;
 }
 
-/* Checks that offset and strides stay inside the storage; *dense tells whether they are those of
- * plain rows. */
-static bool check_strides(struct machine *m, const struct weight *w,
-                          const int64_t stride[TENSOR_MAX_RANK], int64_t offset, uint64_t count,
-                          bool *dense)
+/*
+ * What is wrong with a tensor's sizes, strides and offset in a storage of count values, or NULL.
+ * *dense tells whether the strides are those of plain rows.
+ */
+static const char *find_fault(const struct weight *w, const int64_t stride[TENSOR_MAX_RANK],
+                              uint64_t offset, uint64_t count, bool *dense)
 {
-    uint64_t last = (uint64_t)offset; /* index of the last value */
-    int64_t row = 1;
+    uint64_t last = offset, values = 1; /* last is the index of the last value */
     *dense = true;
     for (int d = w->rank - 1; d >= 0; d--) {
-        if (w->dim[d] <= 0 || (uint64_t)w->dim[d] > count || stride[d] < 0 ||
-            (uint64_t)stride[d] > count)
-            return damaged(m, "a tensor with a size or stride beyond its storage");
-        if (w->dim[d] > 1 && stride[d] != row) *dense = false;
-        uint64_t steps = (uint64_t)w->dim[d] - 1;
-        if (steps > 0 && (uint64_t)stride[d] > (count - 1) / steps)
-            return damaged(m, "a tensor beyond its storage");
-        last += steps * (uint64_t)stride[d];
-        if (last >= count) return damaged(m, "a tensor beyond its storage");
-        if (row > INT64_MAX / w->dim[d]) return damaged(m, "a tensor beyond its storage");
-        row *= w->dim[d];
+        uint64_t size = (uint64_t)w->dim[d], step = (uint64_t)stride[d];
+        if (w->dim[d] <= 0) return "has a dimension of size 0 or less";
+        if (size > count / values) return "has more values than its storage";
+        if (size > 1 && (stride[d] < 0 || step > count / (size - 1))) return "leaves its storage";
+        if (size > 1 && step != values) *dense = false;
+        if (size > 1) last += (size - 1) * step;
+        values *= size;
     }
-    if (last >= count || (uint64_t)row > count) return damaged(m, "a tensor beyond its storage");
-    return true;
+    return last >= count ? "leaves its storage" : NULL;
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks) */
@@ -318,13 +313,10 @@ static bool push_tensor(struct machine *m, const struct value *args)
         w->dim[d] = one.as.number;
         strides[d] = step.as.number;
     }
-    bool dense, empty = false;
-    for (size_t d = 0; d < rank; d++) empty |= w->dim[d] == 0;
-    if (empty)
-        return push_kind(m,
-                         OPAQUE); /* holds nothing; refused only if it is in the list of tensors */
-    if (!check_strides(m, w, strides, offset.as.number, storage.as.storage.count, &dense))
-        return false;
+    bool dense;
+    w->name = find_fault(w, strides, (uint64_t)offset.as.number, storage.as.storage.count, &dense);
+    if (w->name) /* told once its name is known; what is never named is never used */
+        return push(m, (struct value){.kind = TENSOR, .as.tensor = w});
     w->data = storage.as.storage.entry->data +
               (size_t)offset.as.number * (size_t)weights_dtype_bytes(w->dtype);
     if (!dense && !copy_strided(m, w, strides)) return false;
@@ -581,8 +573,13 @@ static bool collect(struct machine *m, struct list *dict, const char *prefix, in
         if (value.kind == DICT && !collect(m, value.as.list, name, depth + 1)) return false;
         if (value.kind == DICT) continue;
         struct weight weight = *value.as.tensor;
+        const char *fault = weight.data ? NULL : weight.name;
         weight.name = weights_own_name(m->w, name, before + n, m->err);
-        if (!weight.name || !weights_add(m->w, &weight, m->err)) return false;
+        if (!weight.name) return false;
+        if (fault)
+            return dk_fail(m->err, DK_ERROR_FORMAT, "%s: tensor %s %s", m->path, weight.name,
+                           fault);
+        if (!weights_add(m->w, &weight, m->err)) return false;
     }
     return true;
 }
