@@ -47,8 +47,11 @@ PLUGINS  := $(patsubst %.c,$(B)/plugins/%.so,$(notdir $(SCHED_SRC) $(wildcard sa
 
 all: $(BIN) $(B)/libdarkroom.a $(B)/libdarkroom.so
 
+# gcc's OpenMP goes into the program, so that src/cli/spin.c can set its environment first
+STATIC_OPENMP := $(filter /%,$(shell $(CC) -print-file-name=libgomp.a))
+
 $(BIN): $(CLI_OBJ) $(B)/libdarkroom.a
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $(CLI_OBJ) $(B)/libdarkroom.a $(LDLIBS)
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(CLI_OBJ) $(B)/libdarkroom.a $(STATIC_OPENMP) $(LDLIBS)
 
 $(B)/libdarkroom.a: $(LIB_OBJ) $(B)/sources.list
 	@rm -f $@
