@@ -11,9 +11,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* ---- plan ----------------------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
-static inline bool dk_refuse(struct dk_plan *plan, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline bool dk_refuse(struct dk_plan *plan, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static inline bool dk_refuse(struct dk_plan *plan, const char *format, ...)
 {
     va_list list;
@@ -26,8 +27,8 @@ static inline bool dk_refuse(struct dk_plan *plan, const char *format, ...)
 static inline bool dk_call_add(struct dk_plan *plan, struct dk_call call)
 {
     if (plan->n_calls >= plan->n_calls_max)
-        return dk_refuse(plan, "%d steps need more than %d passes: ask for fewer steps", plan->n_steps,
-                         plan->n_calls_max);
+        return dk_refuse(plan, "%d steps need more than %d passes: ask for fewer steps",
+                         plan->n_steps, plan->n_calls_max);
     plan->call[plan->n_calls++] = call;
     return true;
 }
@@ -36,31 +37,37 @@ static inline bool dk_call_add(struct dk_plan *plan, struct dk_call call)
 static inline bool dk_plan_one(struct dk_plan *plan)
 {
     for (int i = 0; i < plan->n_steps; i++)
-        if (!dk_call_add(plan, (struct dk_call){plan->node[i], plan->node[i + 1], i, 0})) return false;
+        if (!dk_call_add(plan, (struct dk_call){plan->node[i], plan->node[i + 1], i, 0}))
+            return false;
     return true;
 }
 
-/* Two calls a step, the second one at second(step i); the last step, which ends at sigma 0, has one. */
-static inline bool dk_plan_two(struct dk_plan *plan, struct dk_point (*second)(const struct dk_plan *plan, int i))
+/*
+ * Two calls a step, the second one at second(step i); the last step, which ends at sigma 0, has
+ * one.
+ */
+static inline bool dk_plan_two(struct dk_plan *plan,
+                               struct dk_point (*second)(const struct dk_plan *plan, int i))
 {
     for (int i = 0; i < plan->n_steps; i++) {
         struct dk_point at = plan->node[i], to = plan->node[i + 1];
         if (!dk_call_add(plan, (struct dk_call){at, to, i, 0})) return false;
-        if (to.sigma > 0 && !dk_call_add(plan, (struct dk_call){second(plan, i), to, i, 1})) return false;
+        if (to.sigma > 0 && !dk_call_add(plan, (struct dk_call){second(plan, i), to, i, 1}))
+            return false;
     }
     return true;
 }
 
 /*
- * The timesteps distillation used: of the grid t = k j - 1, j = 1 .. original, k = n_train / original, every
- * original / n-th from the top (LCM and TCD; 4 of 50: 999 759 499 259).
+ * The timesteps distillation used: of the grid t = k j - 1, j = 1 .. original, k = n_train /
+ * original, every original / n-th from the top (LCM and TCD; 4 of 50: 999 759 499 259).
  */
 static inline bool dk_distilled_timesteps(struct dk_plan *plan, double *t)
 {
     int original = plan->options->original_inference_steps, n = plan->n_steps;
     if (original < 1 || original > plan->model->n_train || n > original)
-        return dk_refuse(plan, "%d steps of the %d this model was distilled on: ask for %d at most", n, original,
-                         original);
+        return dk_refuse(plan, "%d steps of the %d this model was distilled on: ask for %d at most",
+                         n, original, original);
     int k = plan->model->n_train / original;
     for (int i = 0; i < n; i++) t[i] = k * (original - (int)floor(i * ((double)original / n))) - 1;
     return true;
@@ -70,11 +77,12 @@ static inline bool dk_distilled_timesteps(struct dk_plan *plan, double *t)
 static inline bool dk_trailing_timesteps(struct dk_plan *plan, double *t)
 {
     int n_train = plan->model->n_train;
-    for (int i = 0; i < plan->n_steps; i++) t[i] = rint(n_train - i * ((double)n_train / plan->n_steps)) - 1;
+    for (int i = 0; i < plan->n_steps; i++)
+        t[i] = rint(n_train - i * ((double)n_train / plan->n_steps)) - 1;
     return true;
 }
 
-/* ---- points --------------------------------------------------------------------------------------------------- */
+/* ---- points ---------------------------------------------------------------------------------- */
 
 /* The point of this noise to signal ratio. */
 static inline struct dk_point dk_point_of_sigma(const struct dk_plan *plan, double sigma)
@@ -90,9 +98,18 @@ static inline struct dk_point dk_point_or_node(const struct dk_plan *plan, doubl
 }
 
 /* The call being answered, where it was made, and where its step ends. */
-static inline const struct dk_call *dk_this_call(const struct dk_step *s) { return &s->plan->call[s->call]; }
-static inline struct dk_point dk_here(const struct dk_step *s) { return dk_this_call(s)->at; }
-static inline struct dk_point dk_next(const struct dk_step *s) { return dk_this_call(s)->to; }
+static inline const struct dk_call *dk_this_call(const struct dk_step *s)
+{
+    return &s->plan->call[s->call];
+}
+static inline struct dk_point dk_here(const struct dk_step *s)
+{
+    return dk_this_call(s)->at;
+}
+static inline struct dk_point dk_next(const struct dk_step *s)
+{
+    return dk_this_call(s)->to;
+}
 /* Whether this step has calls to come. */
 static inline bool dk_more_calls(const struct dk_step *s)
 {
@@ -100,10 +117,13 @@ static inline bool dk_more_calls(const struct dk_step *s)
     return s->call + 1 < s->plan->n_calls && call[1].step == call->step;
 }
 
-/* ---- vectors -------------------------------------------------------------------------------------------------- */
+/* ---- vectors --------------------------------------------------------------------------------- */
 
 /* Vector i of this image's memory. */
-static inline float *dk_vector(const struct dk_step *s, int i) { return s->state + (size_t)i * s->n; }
+static inline float *dk_vector(const struct dk_step *s, int i)
+{
+    return s->state + (size_t)i * s->n;
+}
 
 /* The next unit normals of this image's generator, [n]. */
 static inline const float *dk_noise(const struct dk_step *s)
@@ -129,11 +149,12 @@ static inline void dk_mix(float *y, double a, const float *u, double b, const fl
     for (size_t i = 0; i < n; i++) y[i] = (float)(a * (double)u[i] + b * (double)v[i]);
 }
 
-/* ---- steps ---------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /*
- * How much of the way from sigma to next is walked and how much is fresh noise (Song et al. 2020, DDIM, eq. 16, in
- * the exploding form):   up = min(next, eta sqrt(next^2 (sigma^2 - next^2) / sigma^2)),  down^2 = next^2 - up^2
+ * How much of the way from sigma to next is walked and how much is fresh noise (Song et al. 2020,
+ * DDIM, eq. 16, in the exploding form):   up = min(next, eta sqrt(next^2 (sigma^2 - next^2) /
+ * sigma^2)),  down^2 = next^2 - up^2
  */
 static inline void dk_ancestral(double sigma, double next, double eta, double *down, double *up)
 {
@@ -150,7 +171,8 @@ static inline void dk_ddim_step(struct dk_step *s)
     double variance = (1 - a_next) / (1 - a) * (1 - a / a_next);
     double noise_share = s->plan->eta * sqrt(fmax(variance, 0));
 
-    dk_mix(s->x, next.alpha, s->x0, sqrt(fmax(1 - a_next - noise_share * noise_share, 0)), s->eps, s->n);
+    dk_mix(s->x, next.alpha, s->x0, sqrt(fmax(1 - a_next - noise_share * noise_share, 0)), s->eps,
+           s->n);
     if (noise_share > 0) dk_add(s->x, noise_share, dk_noise(s), s->n);
 }
 
@@ -175,7 +197,9 @@ static inline bool dk_lcm_plan(struct dk_plan *plan)
 {
     double last = plan->node[plan->n_steps - 1].t;
     if (dk_lcm_skip(plan, last) > 1e-4)
-        return dk_refuse(plan, "the last timestep, %g, is too near 0 for a consistency model: end at 5 or above", last);
+        return dk_refuse(
+            plan, "the last timestep, %g, is too near 0 for a consistency model: end at 5 or above",
+            last);
     return dk_plan_one(plan);
 }
 
@@ -186,14 +210,15 @@ static inline void dk_lcm_step(struct dk_step *s)
     double c_skip = dk_lcm_skip(s->plan, dk_here(s).t), c_out = sqrt(1 - c_skip);
 
     dk_mix(s->x, c_skip, s->x, c_out, s->x0, s->n);
-    if (s->call < s->plan->n_calls - 1) dk_mix(s->x, next.alpha, s->x, next.sigma, dk_noise(s), s->n);
+    if (s->call < s->plan->n_calls - 1)
+        dk_mix(s->x, next.alpha, s->x, next.sigma, dk_noise(s), s->n);
 }
 
-/* ---- history --------------------------------------------------------------------------------------------------- */
+/* ---- history --------------------------------------------------------------------------------- */
 
 /*
- * Multistep solvers remember what the U-Net said at the last steps: dk_keep() puts v in a ring of k vectors, dk_past()
- * finds what was put there back steps ago (0: this step's).
+ * Multistep solvers remember what the U-Net said at the last steps: dk_keep() puts v in a ring of
+ * k vectors, dk_past() finds what was put there back steps ago (0: this step's).
  */
 static inline void dk_keep(const struct dk_step *s, int k, const float *v)
 {
@@ -210,8 +235,9 @@ static inline double dk_past_lambda(const struct dk_step *s, int back)
 }
 
 /*
- * The order at a step: what is wanted, at most what the history allows; at the end of a run lower again: 1 when the
- * step ends at sigma 0 (there is no lambda to interpolate to), and in short runs (under 15) 1 and 2 for the last two.
+ * The order at a step: what is wanted, at most what the history allows; at the end of a run lower
+ * again: 1 when the step ends at sigma 0 (there is no lambda to interpolate to), and in short
+ * runs (under 15) 1 and 2 for the last two.
  */
 static inline int dk_order_at(const struct dk_step *s, int wanted)
 {

@@ -1,13 +1,17 @@
-/* ddpm.c - DDPM: Ho, Jain, Abbeel 2020, "Denoising diffusion probabilistic models", arXiv:2006.11239. */
+/* ddpm.c - DDPM: the model's own noise process. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The posterior of one step from alpha_bar a to a', with b = 1 - a / a' the noise added between them:
+ * Ho, Jain, Abbeel 2020, "Denoising diffusion probabilistic models", arXiv:2006.11239.
+ *
+ * The posterior of one step from alpha_bar a to a', with b = 1 - a / a' the noise added between
+ * them:
  *
  *     x' = sqrt(a') b / (1 - a) x0 + sqrt(1 - b) (1 - a') / (1 - a) x + s noise                 (7)
  *     s^2 = (1 - a') / (1 - a) b   ("fixed_small"),  or b   ("fixed_large")
  *
- * When to use it: as the model was trained; it needs hundreds of steps. Fewer passes: every other file here.
+ * When to use it: as the model was trained; it needs hundreds of steps. Fewer passes: every other
+ * file here.
  */
 #include "common.h"
 

@@ -1,13 +1,18 @@
-/* deis.c - DEIS: Zhang and Chen 2022, "Fast sampling with exponential integrator", arXiv:2204.13902 (tAB-DEIS). */
+/* deis.c - DEIS: Adams and Bashforth for the noise, in ln rho. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * With rho = sigma / alpha the flow of y = x / alpha is dy/drho = eps. eps is extrapolated as a polynomial in ln rho through
- * the last steps and integrated over this one (eq. 15, time scaled as ln rho):
+ * Zhang and Chen 2022, "Fast sampling with exponential integrator", arXiv:2204.13902 (tAB-DEIS).
  *
- *     x' = alpha' (x / alpha + sum_j c_j eps_j),   c_j = integral from rho to rho' of prod_{k != j} (v - v_k) / (v_j - v_k) drho
+ * With rho = sigma / alpha the flow of y = x / alpha is dy/drho = eps. eps is extrapolated as a
+ * polynomial in ln rho through the last steps and integrated over this one (eq. 15, time scaled
+ * as ln rho):
  *
- * v = ln(rho_now'' / ...) measured from here, so v_0 = 0. The integrals of v^k are closed: I_k = rho v^k - k I_(k-1).
+ *     x'  = alpha' (x / alpha + sum_j c_j eps_j)
+ *     c_j = integral from rho to rho' of prod_{k != j} (v - v_k) / (v_j - v_k) drho
+ *
+ * with v = ln rho measured from here, so v_0 = 0. The integrals of v^k have a closed form,
+ * I_k = rho v^k - k I_(k-1).
  * When to use it: 10 to 20 steps, on a par with DPM++ 2M. solver_order 1 to 3, 2 by default.
  */
 #include "common.h"
@@ -25,12 +30,14 @@ static void moments(double rho, double end, double out[MOST])
 static void step(struct dk_step *s)
 {
     struct dk_point here = dk_here(s), next = dk_next(s);
-    int wanted = s->plan->options->solver_order ? s->plan->options->solver_order : 2, order = dk_order_at(s, wanted);
+    int wanted = s->plan->options->solver_order ? s->plan->options->solver_order : 2,
+        order = dk_order_at(s, wanted);
     double rho = dk_sigma(here), end = dk_sigma(next), m[MOST], c[MOST] = {end - rho, 0, 0};
 
     dk_keep(s, MOST, s->eps);
     if (order > 1) moments(rho, end, m);
-    double v1 = order > 1 ? dk_lambda(here) - dk_past_lambda(s, 1) : 0; /* ln(rho_1 / rho), as lambda = -ln rho */
+    double v1 = order > 1 ? dk_lambda(here) - dk_past_lambda(s, 1)
+                          : 0; /* ln(rho_1 / rho), as lambda = -ln rho */
     double v2 = order > 2 ? dk_lambda(here) - dk_past_lambda(s, 2) : 0;
     if (order == 2) {
         c[0] = m[0] - m[1] / v1;
@@ -47,7 +54,8 @@ static void step(struct dk_step *s)
 static bool plan(struct dk_plan *plan)
 {
     if (plan->options->solver_order > MOST)
-        return dk_refuse(plan, "solver_order %d in the config, this solver has 1 to 3", plan->options->solver_order);
+        return dk_refuse(plan, "solver_order %d in the config, this solver has 1 to 3",
+                         plan->options->solver_order);
     return dk_plan_one(plan);
 }
 
@@ -60,7 +68,8 @@ const struct dk_scheduler dk_scheduler_deis = {
     .paper = "Zhang and Chen 2022, arXiv:2204.13902",
     .order = 2,
     .passes_per_step = 1,
-    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END,
+    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE |
+             DK_SIGMA_END,
     .steps_low = 10,
     .steps_high = 20,
     .spacing = DK_LINSPACE,

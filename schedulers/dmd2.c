@@ -1,9 +1,12 @@
-/* dmd2.c - DMD2: Yin et al. 2024, "Improved distribution matching distillation", arXiv:2405.14867. */
+/* dmd2.c - DMD2: consistency steps on its own four timesteps, or one. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Multistep consistency sampling (lcm.c) from the timesteps the student was trained at: 999, 749, 499, 249 for the model of 4
- * steps; 399 for that of 1, which is given pure noise there all the same. No guidance.
+ * Yin et al. 2024, "Improved distribution matching distillation", arXiv:2405.14867.
+ *
+ * Multistep consistency sampling (lcm.c) from the timesteps the student was trained at: 999, 749,
+ * 499, 249 for the model of 4 steps; 399 for that of 1, which is given pure noise there all the
+ * same. No guidance.
  * When to use it: DMD2's checkpoints and LoRAs.
  */
 #include "common.h"
@@ -11,7 +14,8 @@
 static bool timesteps(struct dk_plan *plan, double *t)
 {
     int n = plan->n_steps, n_train = plan->model->n_train;
-    if (n != 1 && n != 4) return dk_refuse(plan, "%d steps, its models are made for 1 or 4: ask for one of these", n);
+    if (n != 1 && n != 4)
+        return dk_refuse(plan, "%d steps, its models are made for 1 or 4: ask for one of these", n);
     t[0] = floor(0.4 * n_train) - 1;
     return n == 1 || dk_trailing_timesteps(plan, t);
 }

@@ -1,12 +1,15 @@
-/* dpm2.c - DPM2: the midpoint rule in ln sigma; k-diffusion, after Karras et al. 2022, arXiv:2206.00364. */
+/* dpm2.c - DPM2: the midpoint rule in ln sigma. */
 /* SPDX-License-Identifier: MIT */
 
 /*
+ * k-diffusion, after Karras et al. 2022, arXiv:2206.00364.
+ *
  *     x~ = x + (sigma_m - sigma) (x - x0) / sigma,        sigma_m = sqrt(sigma sigma')
  *     x' = x + (sigma' - sigma) (x~ - x0~) / sigma_m
  *
- * The U-Net is asked between two planned timesteps; the last step, to sigma 0, is Euler's: 2 N - 1 calls. With DPM-Solver-2
- * (Lu et al. 2022, arXiv:2206.00927) it shares the middle, not the formula.
+ * The U-Net is asked between two planned timesteps; the last step, to sigma 0, is Euler's: 2 N -
+ * 1 calls. With DPM-Solver-2 (Lu et al. 2022, arXiv:2206.00927) it shares the middle, not the
+ * formula.
  * When to use it: as Heun, with which it is about even.
  */
 #include "common.h"
@@ -17,7 +20,10 @@ static struct dk_point middle(const struct dk_plan *plan, int i)
 {
     return dk_point_of_sigma(plan, sqrt(plan->node[i].sigma * plan->node[i + 1].sigma));
 }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, middle);
+}
 
 static void step(struct dk_step *s)
 {

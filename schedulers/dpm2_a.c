@@ -1,13 +1,17 @@
-/* dpm2_a.c - DPM2 ancestral: the midpoint rule in ln sigma with fresh noise at every step; k-diffusion. */
+/* dpm2_a.c - DPM2 ancestral: the midpoint rule with fresh noise at every step. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * As dpm2.c, but to sigma_down instead of sigma', with noise of sigma_up added after it (dk_ancestral):
+ * k-diffusion.
+ *
+ * As dpm2.c, but to sigma_down instead of sigma', with noise of sigma_up added after it
+ * (dk_ancestral):
  *
  *     x~ = x + (sigma_m - sigma) (x - x0) / sigma,        sigma_m = sqrt(sigma sigma_down)
  *     x' = x + (sigma_down - sigma) (x~ - x0~) / sigma_m + sigma_up noise
  *
- * With eta 1, sigma_m is sigma' itself. When to use it: rarely; it costs two passes and is of order 1 like Euler a.
+ * With eta 1, sigma_m is sigma' itself. When to use it: rarely; it costs two passes and is of
+ * order 1 like Euler a.
  */
 #include "common.h"
 
@@ -19,7 +23,10 @@ static struct dk_point middle(const struct dk_plan *plan, int i)
     dk_ancestral(sigma, plan->node[i + 1].sigma, plan->eta, &down, &up);
     return dk_point_or_node(plan, sqrt(sigma * down), i + 1);
 }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, middle);
+}
 
 static void step(struct dk_step *s)
 {

@@ -1,21 +1,28 @@
-/* dpmpp_2s.c - DPM++ 2S: Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095, algorithm 1, on the planned timesteps. */
+/* dpmpp_2s.c - DPM++ 2S: the single-step DPM-Solver++ on the planned timesteps. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * A pair of steps forms one of second order whose middle is the timestep between them; h and h0 in lambda, r = h0 / h:
+ * Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095, algorithm 1.
+ *
+ * A pair of steps forms one of second order whose middle is the timestep between them; h and h0
+ * in lambda, r = h0 / h:
  *
  *     from s to m:   x~ = sigma_m / sigma x - alpha_m (e^-h0 - 1) x0
  *     from s to t:   x' = sigma_t / sigma x - alpha_t (e^-h - 1) (x0 + (x0~ - x0) / (2 r))
  *
- * so N steps are N calls, every second one finishing a pair. A step that would end a pair at sigma 0 is of order 1, as is
- * the last of an odd number.
- * When to use it: like DPM++ 2M without its memory; for models that change abruptly between steps.
+ * so N steps are N calls, every second one finishing a pair. A step that would end a pair at
+ * sigma 0 is of order 1, as is the last of an odd number.
+ * When to use it: like DPM++ 2M without its memory; for models that change abruptly between
+ * steps.
  */
 #include "common.h"
 
 enum { START, START_X0, N_VECTORS };
 
-/* A step without a pair goes on from where x is; the second of a pair goes from its partner's start. */
+/*
+ * A step without a pair goes on from where x is; the second of a pair goes from its partner's
+ * start.
+ */
 static void step(struct dk_step *s)
 {
     float *start = dk_vector(s, START), *start_x0 = dk_vector(s, START_X0);
@@ -38,7 +45,8 @@ static void step(struct dk_step *s)
 static bool plan(struct dk_plan *plan)
 {
     if (plan->options->solver_order > 2)
-        return dk_refuse(plan, "solver_order %d in the config, this solver has 2: use dpmpp-2m", plan->options->solver_order);
+        return dk_refuse(plan, "solver_order %d in the config, this solver has 2: use dpmpp-2m",
+                         plan->options->solver_order);
     return dk_plan_one(plan);
 }
 
@@ -51,7 +59,8 @@ const struct dk_scheduler dk_scheduler_dpmpp_2s = {
     .paper = "Lu et al. 2022, arXiv:2211.01095",
     .order = 2,
     .passes_per_step = 1,
-    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END,
+    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE |
+             DK_SIGMA_END,
     .steps_low = 16,
     .steps_high = 30,
     .spacing = DK_LINSPACE,

@@ -1,8 +1,11 @@
-/* dpmpp_2s_a.c - DPM++ 2S ancestral: Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095, algorithm 1; k-diffusion. */
+/* dpmpp_2s_a.c - DPM++ 2S ancestral: DPM-Solver++(2S) with fresh noise at every step. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * DPM-Solver++(2S) with r = 1/2 from lambda to lambda_down, then noise of sigma_up (dk_ancestral). h = lambda_down - lambda:
+ * k-diffusion, after Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095, algorithm 1.
+ *
+ * DPM-Solver++(2S) with r = 1/2 from lambda to lambda_down, then noise of sigma_up
+ * (dk_ancestral). h = lambda_down - lambda:
  *
  *     x~ = sigma_m / sigma x - alpha_m (e^(-h/2) - 1) x0                       at lambda + h / 2
  *     x' = sigma_down / sigma x - alpha' (e^(-h) - 1) x0~ + sigma_up noise
@@ -26,12 +29,16 @@ static struct dk_point middle(const struct dk_plan *plan, int i)
     double up;
     return dk_point_or_node(plan, sqrt(dk_sigma(plan->node[i]) * sigma_down(plan, i, &up)), i + 1);
 }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, middle);
+}
 
 static void step(struct dk_step *s)
 {
     float *start = dk_vector(s, START);
-    double up, from = dk_sigma(s->plan->node[dk_this_call(s)->step]), down = sigma_down(s->plan, dk_this_call(s)->step, &up);
+    double up, from = dk_sigma(s->plan->node[dk_this_call(s)->step]),
+               down = sigma_down(s->plan, dk_this_call(s)->step, &up);
     if (dk_this_call(s)->stage == 0) {
         double to = dk_more_calls(s) ? dk_this_call(s)[1].at.sigma : down;
         dk_copy(start, s->x, s->n);

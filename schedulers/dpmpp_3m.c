@@ -1,16 +1,20 @@
-/* dpmpp_3m.c - DPM++ 3M: the multistep DPM-Solver++ of order 3; Lu et al. 2022, arXiv:2211.01095, with its last term whole. */
+/* dpmpp_3m.c - DPM++ 3M: the multistep DPM-Solver++ of order 3, its last term whole. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * x0 is taken as a parabola in lambda through the last three steps and integrated exactly over this one. With u = (lambda - now) / h,
- * r0 = h0 / h, r1 = h1 / h, D10 = (x0 - x0_1) / r0, D11 = (x0_1 - x0_2) / r1:
+ * Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095.
+ *
+ * x0 is taken as a parabola in lambda through the last three steps and integrated exactly over
+ * this one. With u = (lambda - now) / h, r0 = h0 / h, r1 = h1 / h, D10 = (x0 - x0_1) / r0, D11 =
+ * (x0_1 - x0_2) / r1:
  *
  *     x0(u) = x0 + u D1 + u^2 D2,   D2 = (D10 - D11) / (r0 + r1),   D1 = D10 + r0 D2
  *     x'    = sigma' / sigma x + alpha' (p0 x0 + p1 D1 + p2 D2)
  *     p0 = 1 - e^-h,   p1 = 1 - p0 / h,   p2 = 1 - 2 p1 / h
  *
- * The authors' program, diffusers (solver_order 3) and k-diffusion (DPM++ 3M SDE) give D2 half the weight p2, which leaves
- * them at order 2; docs/schedulers.md shows both. A step that ends at sigma 0 is of order 1.
+ * The authors' program, diffusers (solver_order 3) and k-diffusion (DPM++ 3M SDE) give D2 half
+ * the weight p2, which leaves them at order 2; docs/schedulers.md shows both. A step that ends at
+ * sigma 0 is of order 1.
  * When to use it: 10 to 20 steps without noise.
  */
 #include "common.h"
@@ -21,7 +25,8 @@ static void step(struct dk_step *s)
 {
     struct dk_point here = dk_here(s), next = dk_next(s);
     int order = dk_order_at(s, DEPTH);
-    double lambda = dk_lambda(here), h = dk_lambda(next) - lambda, p0 = -expm1(-h), w[DEPTH] = {p0, 0, 0};
+    double lambda = dk_lambda(here), h = dk_lambda(next) - lambda, p0 = -expm1(-h),
+           w[DEPTH] = {p0, 0, 0};
 
     dk_keep(s, DEPTH, s->x0);
     if (order > 1) {
@@ -45,7 +50,8 @@ const struct dk_scheduler dk_scheduler_dpmpp_3m = {
     .paper = "Lu et al. 2022, arXiv:2211.01095",
     .order = 3,
     .passes_per_step = 1,
-    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END,
+    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE |
+             DK_SIGMA_END,
     .steps_low = 10,
     .steps_high = 20,
     .spacing = DK_LINSPACE,

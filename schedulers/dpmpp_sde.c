@@ -1,14 +1,18 @@
-/* dpmpp_sde.c - DPM++ SDE: a stochastic DPM-Solver++(2S); k-diffusion, after Lu et al. 2022, arXiv:2211.01095. */
+/* dpmpp_sde.c - DPM++ SDE: DPM-Solver++(2S) with noise on both legs. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * With lambda = -ln sigma, a middle at lambda_m = lambda + h / 2, and dk_ancestral() for both legs:
+ * k-diffusion, after Lu et al. 2022, "DPM-Solver++", arXiv:2211.01095.
+ *
+ * With lambda = -ln sigma, a middle at lambda_m = lambda + h / 2, and dk_ancestral() for both
+ * legs:
  *
  *     x~ = sigma_down_m / sigma x + (1 - sigma_down_m / sigma) x0 + sigma_up_m noise
  *     x' = sigma_down / sigma x + (1 - sigma_down / sigma) x0~ + sigma_up noise
  *
- * (r = 1/2, for which the mean of x0 and x0~ has weights 0 and 1.) Two draws a step; the last step, to sigma 0, gives x0:
- * 2 N - 1 calls. When to use it: rich detail in 10 to 20 steps, at two passes each.
+ * (r = 1/2, for which the mean of x0 and x0~ has weights 0 and 1.) Two draws a step; the last
+ * step, to sigma 0, gives x0: 2 N - 1 calls. When to use it: rich detail in 10 to 20 steps, at
+ * two passes each.
  */
 #include "common.h"
 
@@ -18,7 +22,10 @@ static struct dk_point middle(const struct dk_plan *plan, int i)
 {
     return dk_point_of_sigma(plan, sqrt(plan->node[i].sigma * plan->node[i + 1].sigma));
 }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, middle); }
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, middle);
+}
 
 static void step(struct dk_step *s)
 {

@@ -1,14 +1,20 @@
-/* euler.c - Euler: Karras et al. 2022, "Elucidating the design space", arXiv:2206.00364, algorithm 2, order 1. */
+/* euler.c - Euler: along the slope, order 1. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * With alpha = 1 the probability flow is dx/dsigma = (x - x0) / sigma = eps, and one step follows its slope:
+ * Karras et al. 2022, "Elucidating the design space", arXiv:2206.00364, algorithm 2,
+ * without its second half.
+ *
+ * With alpha = 1 the probability flow is dx/dsigma = (x - x0) / sigma = eps, and one step follows
+ * its slope:
  *
  *     x' = x + (sigma' - sigma) eps
  *
- * With s_churn (a key of ours in the config) noise is added first, up to sigma_hat = sigma (1 + gamma),
- * gamma = min(s_churn / N, sqrt(2) - 1); as in diffusers the U-Net's answer is that of the unchurned x.
- * When to use it: 20 to 30 steps of anything; with trailing spacing also the 1 to 4 of distilled models.
+ * With s_churn (a key of ours in the config) noise is added first, up to sigma_hat = sigma (1 +
+ * gamma), gamma = min(s_churn / N, sqrt(2) - 1); as in diffusers the U-Net's answer is that of
+ * the unchurned x.
+ * When to use it: 20 to 30 steps of anything; with trailing spacing also the 1 to 4 of distilled
+ * models.
  */
 #include "common.h"
 

@@ -1,10 +1,14 @@
-/* euler_a.c - Euler ancestral: the Euler step of k-diffusion with fresh noise at every step. */
+/* euler_a.c - Euler ancestral: the Euler step with fresh noise at every step. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Walk to sigma_down, then add noise up to sigma' (the split is DDIM's eq. 16, arXiv:2010.02502, see dk_ancestral):
+ * k-diffusion, after Song et al. 2020, arXiv:2010.02502.
  *
- *     x' = x + (sigma_down - sigma) (x - x0) / sigma + sigma_up noise,   sigma_down^2 + sigma_up^2 = sigma'^2
+ * Walk to sigma_down, then add noise up to sigma' (the split is DDIM's eq. 16, arXiv:2010.02502,
+ * see dk_ancestral):
+ *
+ *     x' = x + (sigma_down - sigma) (x - x0) / sigma + sigma_up noise
+ *     sigma_down^2 + sigma_up^2 = sigma'^2
  *
  * eta 0 is Euler. Pictures do not settle with more steps: the noise goes on changing them.
  * When to use it: lively pictures in 20 to 40 steps.

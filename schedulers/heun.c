@@ -1,10 +1,13 @@
-/* heun.c - Heun: Karras et al. 2022, "Elucidating the design space", arXiv:2206.00364, algorithm 1. */
+/* heun.c - Heun: the mean of two slopes, order 2. */
 /* SPDX-License-Identifier: MIT */
 
 /*
+ * Karras et al. 2022, "Elucidating the design space", arXiv:2206.00364, algorithm 1.
+ *
  * An Euler step to sigma', the slope there, and the step again with the mean of both slopes:
  *
- *     d = (x - x0) / sigma,   x~ = x + h d,   d' = (x~ - x0~) / sigma',   x' = x + h (d + d') / 2,   h = sigma' - sigma
+ *     d  = (x - x0) / sigma,     x~ = x + h d,     h = sigma' - sigma
+ *     d' = (x~ - x0~) / sigma',  x' = x + h (d + d') / 2
  *
  * The last step, to sigma 0, is Euler's: 2 N - 1 calls.
  * When to use it: when accuracy counts more than passes; 15 to 25 steps.
@@ -13,8 +16,14 @@
 
 enum { START, SLOPE, N_VECTORS };
 
-static struct dk_point second(const struct dk_plan *plan, int i) { return plan->node[i + 1]; }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, second); }
+static struct dk_point second(const struct dk_plan *plan, int i)
+{
+    return plan->node[i + 1];
+}
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, second);
+}
 
 static void step(struct dk_step *s)
 {

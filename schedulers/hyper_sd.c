@@ -1,10 +1,13 @@
-/* hyper_sd.c - Hyper-SD: Ren et al. 2024, "Trajectory segmented consistency model", arXiv:2404.13686. */
+/* hyper_sd.c - Hyper-SD: DDIM on the timesteps its files were distilled on. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * LoRAs and models for a fixed number of steps: DDIM (ddim.c, eta 0) on trailing timesteps for 2, 4, 8 and more; the one for a
- * single step was trained to jump from timestep 800, not 999. (The unified LoRAs want tcd.c.) No guidance, except the "CFG"
- * ones of 8 and 12 steps, made for 5 to 8.
+ * Ren et al. 2024, "Trajectory segmented consistency model", arXiv:2404.13686.
+ *
+ * LoRAs and models for a fixed number of steps: DDIM (ddim.c, eta 0) on trailing timesteps for 2,
+ * 4, 8 and more; the one for a single step was trained to jump from timestep 800, not 999. (The
+ * unified LoRAs want tcd.c.) No guidance, except the "CFG" ones of 8 and 12 steps, made for 5 to
+ * 8.
  * When to use it: Hyper-SD files, with the number of steps in their name.
  */
 #include "common.h"

@@ -1,13 +1,18 @@
-/* ipndm.c - iPNDM: PLMS without its extra call; Zhang and Chen 2022, arXiv:2204.13902, section 4 ("improved PNDM"). */
+/* ipndm.c - iPNDM: PLMS without its extra call. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The slopes d = (x - x0) / sigma of the last steps, combined with the weights of Adams and Bashforth for even steps:
+ * Zhang and Chen 2022, arXiv:2204.13902, section 4 ("improved PNDM").
  *
- *     x' = x + (sigma' - sigma) E,   E = d,  (3 d - d1) / 2,  (23 d - 16 d1 + 5 d2) / 12,  (55 d - 59 d1 + 37 d2 - 9 d3) / 24
+ * The slopes d = (x - x0) / sigma of the last steps, combined with the weights of Adams and
+ * Bashforth for even steps:
  *
- * The orders rise with the first four steps, so N steps are N calls. On uneven grids the weights are not quite right and the
- * order is 2; lms.c has the right ones. When to use it: 10 to 20 steps, Karras or polynomial schedules.
+ *     x' = x + (sigma' - sigma) E
+ *     E  = d,  (3 d - d1) / 2,  (23 d - 16 d1 + 5 d2) / 12,  (55 d - 59 d1 + 37 d2 - 9 d3) / 24
+ *
+ * The orders rise with the first four steps, so N steps are N calls. On uneven grids the weights
+ * are not quite right and the order is 2; lms.c has the right ones. When to use it: 10 to 20
+ * steps, Karras or polynomial schedules.
  */
 #include "common.h"
 
@@ -22,7 +27,8 @@ static void step(struct dk_step *s)
     int order = dk_this_call(s)->step < RING ? dk_this_call(s)->step + 1 : RING;
     double h = dk_next(s).sigma - dk_here(s).sigma;
     dk_keep(s, RING, s->eps);
-    for (int j = 0; j < order; j++) dk_add(s->x, h * WEIGHTS[order - 1][j], dk_past(s, RING, j), s->n);
+    for (int j = 0; j < order; j++)
+        dk_add(s->x, h * WEIGHTS[order - 1][j], dk_past(s, RING, j), s->n);
 }
 
 const struct dk_scheduler dk_scheduler_ipndm = {

@@ -1,8 +1,11 @@
-/* lightning.c - SDXL-Lightning: Lin et al. 2024, "Progressive adversarial diffusion distillation", arXiv:2402.13929. */
+/* lightning.c - SDXL-Lightning: Euler on trailing timesteps. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Checkpoints for 1, 2, 4 and 8 steps, each right with its own number only; Euler's step (euler.c) on trailing timesteps:
+ * Lin et al. 2024, "Progressive adversarial diffusion distillation", arXiv:2402.13929.
+ *
+ * Checkpoints for 1, 2, 4 and 8 steps, each right with its own number only; Euler's step
+ * (euler.c) on trailing timesteps:
  *
  *     x' = x + (sigma' - sigma) eps
  *
@@ -20,7 +23,10 @@ static bool timesteps(struct dk_plan *plan, double *t)
 {
     int n = plan->n_steps;
     if (n != 1 && n != 2 && n != 4 && n != 8)
-        return dk_refuse(plan, "%d steps, there are checkpoints for 1, 2, 4 and 8: ask for the one in the file's name", n);
+        return dk_refuse(
+            plan,
+            "%d steps, there are checkpoints for 1, 2, 4 and 8: ask for the one in the file's name",
+            n);
     return dk_trailing_timesteps(plan, t);
 }
 

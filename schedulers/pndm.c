@@ -1,17 +1,21 @@
-/* pndm.c - PNDM and PLMS: Liu et al. 2022, "Pseudo numerical methods", arXiv:2202.09778, algorithms 1 and 2. */
+/* pndm.c - PNDM and PLMS: Stable Diffusion's first scheduler. */
 /* SPDX-License-Identifier: MIT */
 
 /*
+ * Liu et al. 2022, "Pseudo numerical methods", arXiv:2202.09778, algorithms 1 and 2.
+ *
  * The slopes e of the last four steps are combined as Adams and Bashforth do (eq. 12)
  *
  *     E = e,  (3 e - e1) / 2,  (23 e - 16 e1 + 5 e2) / 12,  (55 e - 59 e1 + 37 e2 - 9 e3) / 24
  *
- * and DDIM's transfer carries x along E (eq. 11):  x' = alpha' / alpha x + (sigma' - alpha' / alpha sigma) E.
- * How it starts: with skip_prk_steps (PLMS, as Stable Diffusion's configs say) the first step is taken twice, the second time
- * with the mean of both slopes: N + 1 calls. Else the first three steps are Runge-Kutta's, four calls each: N + 9.
- * The slopes are eps also for a v model; diffusers combines v itself, which is not constant on a straight path, so that even
- * a perfect model misses the picture. "combine_v" in the config does as diffusers does.
- * When to use it: Stable Diffusion's first default, 50 steps; needs N + 1 passes and is only exact on even grids.
+ * and DDIM's transfer carries x along E (eq. 11):  x' = alpha' / alpha x + (sigma' - alpha' /
+ * alpha sigma) E. How it starts: with skip_prk_steps (PLMS, as Stable Diffusion's configs say)
+ * the first step is taken twice, the second time with the mean of both slopes: N + 1 calls. Else
+ * the first three steps are Runge-Kutta's, four calls each: N + 9. The slopes are eps also for a
+ * v model; diffusers combines v itself, which is not constant on a straight path, so that even a
+ * perfect model misses the picture. "combine_v" in the config does as diffusers does.
+ * When to use it: Stable Diffusion's first default, 50 steps; needs N + 1 passes and is only
+ * exact on even grids.
  */
 #include "common.h"
 
@@ -20,13 +24,20 @@ enum { PLMS, AGAIN, RK1, RK2, RK3, RK4 }; /* stages */
 
 static bool plan_prk(struct dk_plan *plan)
 {
-    if (plan->n_steps < 4) return dk_refuse(plan, "%d steps with a Runge-Kutta start: ask for 4 or more", plan->n_steps);
+    if (plan->n_steps < 4)
+        return dk_refuse(plan, "%d steps with a Runge-Kutta start: ask for 4 or more",
+                         plan->n_steps);
     for (int i = 0; i < 3; i++) {
         struct dk_point from = plan->node[i], to = plan->node[i + 1];
         double t = from.t - floor((from.t - to.t) / 2);
-        double low = dk_table_sigma(plan->model, (int)floor(t)), high = dk_table_sigma(plan->model, (int)ceil(t));
-        struct dk_point middle = dk_point_at(plan->exploding, t, low + (high - low) * (t - floor(t)));
-        const struct dk_call calls[] = {{from, middle, i, RK1}, {middle, middle, i, RK2}, {middle, to, i, RK3}, {to, to, i, RK4}};
+        double low = dk_table_sigma(plan->model, (int)floor(t)),
+               high = dk_table_sigma(plan->model, (int)ceil(t));
+        struct dk_point middle =
+            dk_point_at(plan->exploding, t, low + (high - low) * (t - floor(t)));
+        const struct dk_call calls[] = {{from, middle, i, RK1},
+                                        {middle, middle, i, RK2},
+                                        {middle, to, i, RK3},
+                                        {to, to, i, RK4}};
         for (int k = 0; k < 4; k++)
             if (!dk_call_add(plan, calls[k])) return false;
     }
@@ -34,8 +45,9 @@ static bool plan_prk(struct dk_plan *plan)
 }
 
 /*
- * The first step is taken again along a slope from its end. That multiplies the rounding errors of f32 by the square of
- * alpha' / alpha, and an answer of the U-Net means little over such a way.
+ * The first step is taken again along a slope from its end. That multiplies the rounding errors
+ * of f32 by the square of alpha' / alpha, and an answer of the U-Net means little over such a
+ * way.
  */
 static bool too_far(const struct dk_plan *plan)
 {
@@ -45,14 +57,18 @@ static bool too_far(const struct dk_plan *plan)
 static bool plan(struct dk_plan *plan)
 {
     if (too_far(plan))
-        return dk_refuse(plan, "the first of %d steps goes from sigma %.4g to %.4g, too far for PLMS: ask for more steps or for "
-                         "another scheduler", plan->n_steps, dk_sigma(plan->node[0]), dk_sigma(plan->node[1]));
+        return dk_refuse(plan,
+                         "the first of %d steps goes from sigma %.4g to %.4g, too far for PLMS: "
+                         "ask for more steps or for "
+                         "another scheduler",
+                         plan->n_steps, dk_sigma(plan->node[0]), dk_sigma(plan->node[1]));
     bool prk = !plan->options->skip_prk_steps;
     if (prk && !plan_prk(plan)) return false;
     for (int i = prk ? 3 : 0; i < plan->n_steps; i++) {
         struct dk_point from = plan->node[i], to = plan->node[i + 1];
         if (!dk_call_add(plan, (struct dk_call){from, to, i, PLMS})) return false;
-        if (i == 0 && plan->n_steps > 1 && !dk_call_add(plan, (struct dk_call){to, to, i, AGAIN})) return false;
+        if (i == 0 && plan->n_steps > 1 && !dk_call_add(plan, (struct dk_call){to, to, i, AGAIN}))
+            return false;
     }
     return true;
 }
@@ -62,8 +78,11 @@ static bool is_v(const struct dk_step *s)
     return s->plan->options->combine_v && s->plan->model->prediction == DK_PREDICTS_V;
 }
 
-/* DDIM from x at one point to another along the slope; for v, alpha e + sigma x is the eps meant. */
-static void transfer(struct dk_step *s, struct dk_point from, struct dk_point to, const float *x, const float *e)
+/*
+ * DDIM from x at one point to another along the slope; for v, alpha e + sigma x is the eps meant.
+ */
+static void transfer(struct dk_step *s, struct dk_point from, struct dk_point to, const float *x,
+                     const float *e)
 {
     double keep = to.alpha / from.alpha, along = to.sigma - keep * from.sigma;
     if (is_v(s))

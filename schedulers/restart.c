@@ -1,14 +1,16 @@
-/* restart.c - Restart: Xu et al. 2023, "Restart sampling for improving generative processes", arXiv:2306.14878. */
+/* restart.c - Restart: Heun, with a jump back up into the noise. */
 /* SPDX-License-Identifier: MIT */
 
 /*
+ * Xu et al. 2023, "Restart sampling for improving generative processes", arXiv:2306.14878.
+ *
  * Heun's steps (heun.c) down to t_min, near sigma 0.1; then, one or two times (algorithm 1),
  *
  *     x' = x + sqrt(t_max^2 - t_min^2) noise        up again to t_max = 2
- *     Heun's steps from t_max to t_min              on R timesteps of Karras et al., R = N / 4, at least 2
+ *     Heun's steps from t_max to t_min             R of them, even in sigma^(1/7); R = N / 4, >= 2
  *
- * and Heun's steps to the end. The noise contracts the errors made so far. Passes: 2 N - 1 for the N steps and 2 R for each
- * restart, of which there is one, from 36 steps on two.
+ * and Heun's steps to the end. The noise contracts the errors made so far. Passes: 2 N - 1 for
+ * the N steps and 2 R for each restart, of which there is one, from 36 steps on two.
  * When to use it: quality over passes, 20 steps and more.
  */
 #include "common.h"
@@ -50,9 +52,12 @@ static int restart_node(const struct dk_plan *plan)
 
 static bool plan(struct dk_plan *plan)
 {
-    int step = 0, low = restart_node(plan), times = plan->n_steps >= 36 ? 2 : 1, n = plan->n_steps / 4;
+    int step = 0, low = restart_node(plan), times = plan->n_steps >= 36 ? 2 : 1,
+        n = plan->n_steps / 4;
     if (plan->n_steps < 4 || low == 0 || plan->node[0].sigma < T_MAX)
-        return dk_refuse(plan, "%d steps leave no room to go back up to sigma %g: ask for 4 or more over the whole range",
+        return dk_refuse(plan,
+                         "%d steps leave no room to go back up to sigma %g: ask for 4 or more over "
+                         "the whole range",
                          plan->n_steps, T_MAX);
     for (int i = 0; i < plan->n_steps; i++) {
         if (!add_heun(plan, plan->node[i], plan->node[i + 1], &step)) return false;

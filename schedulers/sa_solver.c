@@ -1,16 +1,21 @@
-/* sa_solver.c - SA-Solver: Xue et al. 2023, "Stochastic Adams solver", arXiv:2309.05019. */
+/* sa_solver.c - SA-Solver: Adams, predictor and corrector, with noise. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The stochastic flow with noise strength tau, in lambda, c = 1 + tau^2, h = lambda' - lambda (eq. 11 to 14):
+ * Xue et al. 2023, "SA-Solver: stochastic Adams solver", arXiv:2309.05019.
+ *
+ * The stochastic flow with noise strength tau, in lambda, c = 1 + tau^2, h = lambda' - lambda
+ * (eq. 11 to 14):
  *
  *     x' = sigma' / sigma e^(-tau^2 h) x + sum_j b_j x0_j + sigma' sqrt(1 - e^(-2 tau^2 h)) noise
  *     b_j = alpha' c integral from -h to 0 of e^(c u) L_j(lambda' + u) du
  *
- * L_j are the Lagrange polynomials of the points used: earlier steps for the predictor (Adams and Bashforth), these and the
- * new one for the corrector (Adams and Moulton), which repeats the step with the same noise once the U-Net has been asked at
- * its end, and costs no pass. tau is eta between timesteps 200 and 800 (of 1000), 0 outside, as the authors advise.
- * When to use it: stochastic detail in 20 to 30 steps. predictor_order, corrector_order 1 to 3, 2 by default.
+ * L_j are the Lagrange polynomials of the points used: earlier steps for the predictor (Adams and
+ * Bashforth), these and the new one for the corrector (Adams and Moulton), which repeats the step
+ * with the same noise once the U-Net has been asked at its end, and costs no pass. tau is eta
+ * between timesteps 200 and 800 (of 1000), 0 outside, as the authors advise.
+ * When to use it: stochastic detail in 20 to 30 steps. predictor_order, corrector_order 1 to 3, 2
+ * by default.
  */
 #include "common.h"
 
@@ -41,11 +46,16 @@ static double weight(const double m[MOST], const double *u, int order, int j)
     return (m[2] - (a + b) * m[1] + a * b * m[0]) / (below * (u[j] - b));
 }
 
-/* The step from node[step]; x0[0] is the answer there, x0[i] i steps earlier; newest that at its end, or NULL. */
-static void take_step(struct dk_step *s, int step, int order, const float *const *x0, const float *newest)
+/*
+ * The step from node[step]; x0[0] is the answer there, x0[i] i steps earlier; newest that at its
+ * end, or NULL.
+ */
+static void take_step(struct dk_step *s, int step, int order, const float *const *x0,
+                      const float *newest)
 {
     struct dk_point from = s->plan->node[step], to = s->plan->node[step + 1];
-    double tau = tau_at(s->plan, step), c = 1 + tau * tau, h = dk_lambda(to) - dk_lambda(from), m[MOST], u[MOST];
+    double tau = tau_at(s->plan, step), c = 1 + tau * tau, h = dk_lambda(to) - dk_lambda(from),
+           m[MOST], u[MOST];
     const float *points[MOST];
     double keep = to.sigma > 0 ? to.sigma / from.sigma * exp(-tau * tau * h) : 0;
     if (to.sigma <= 0) {
@@ -59,11 +69,16 @@ static void take_step(struct dk_step *s, int step, int order, const float *const
     }
     moments(c, h, m);
     dk_mix(s->x, keep, dk_vector(s, START), to.alpha * c * weight(m, u, order, 0), points[0], s->n);
-    for (int j = 1; j < order; j++) dk_add(s->x, to.alpha * c * weight(m, u, order, j), points[j], s->n);
-    if (tau > 0) dk_add(s->x, to.sigma * sqrt(-expm1(-2 * tau * tau * h)), dk_vector(s, NOISE), s->n);
+    for (int j = 1; j < order; j++)
+        dk_add(s->x, to.alpha * c * weight(m, u, order, j), points[j], s->n);
+    if (tau > 0)
+        dk_add(s->x, to.sigma * sqrt(-expm1(-2 * tau * tau * h)), dk_vector(s, NOISE), s->n);
 }
 
-static int at_most(int a, int b) { return a < b ? a : b; }
+static int at_most(int a, int b)
+{
+    return a < b ? a : b;
+}
 
 static void step(struct dk_step *s)
 {
@@ -77,7 +92,8 @@ static void step(struct dk_step *s)
     }
     dk_keep(s, MOST, s->x0);
     dk_copy(dk_vector(s, START), s->x, s->n);
-    if (tau_at(s->plan, step) > 0 && dk_next(s).sigma > 0) dk_copy(dk_vector(s, NOISE), dk_noise(s), s->n);
+    if (tau_at(s->plan, step) > 0 && dk_next(s).sigma > 0)
+        dk_copy(dk_vector(s, NOISE), dk_noise(s), s->n);
     for (int i = 0; i < MOST; i++) x0[i] = i <= step ? dk_past(s, MOST, i) : NULL;
     take_step(s, step, dk_order_at(s, predictor), x0, NULL);
 }
@@ -85,8 +101,8 @@ static void step(struct dk_step *s)
 static bool plan(struct dk_plan *plan)
 {
     if (plan->options->predictor_order > MOST || plan->options->corrector_order > MOST)
-        return dk_refuse(plan, "orders %d and %d in the config, this solver has 1 to 3", plan->options->predictor_order,
-                         plan->options->corrector_order);
+        return dk_refuse(plan, "orders %d and %d in the config, this solver has 1 to 3",
+                         plan->options->predictor_order, plan->options->corrector_order);
     return dk_plan_one(plan);
 }
 
@@ -99,8 +115,8 @@ const struct dk_scheduler dk_scheduler_sa_solver = {
     .paper = "Xue et al. 2023, arXiv:2309.05019",
     .order = 2,
     .passes_per_step = 1,
-    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END |
-             DK_STOCHASTIC | DK_ETA,
+    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE |
+             DK_SIGMA_END | DK_STOCHASTIC | DK_ETA,
     .steps_low = 20,
     .steps_high = 30,
     .spacing = DK_LINSPACE,

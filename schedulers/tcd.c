@@ -1,15 +1,19 @@
-/* tcd.c - Trajectory consistency distillation: Zheng et al. 2024, arXiv:2402.19159. */
+/* tcd.c - TCD: jumps along the trajectory, noise back to the next timestep. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * The network jumps from t to s = (1 - gamma) t', a place between the next timestep t' and the picture, and noise leads from
- * there back to t' (strategic stochastic sampling, algorithm 4); gamma is typed --eta:
+ * Zheng et al. 2024, "Trajectory consistency distillation", arXiv:2402.19159.
+ *
+ * The network jumps from t to s = (1 - gamma) t', a place between the next timestep t' and the
+ * picture, and noise leads from there back to t' (strategic stochastic sampling, algorithm 4);
+ * gamma is typed --eta:
  *
  *     x_s = alpha_s x0 + sigma_s eps
  *     x'  = alpha' / alpha_s x_s + sqrt(1 - (alpha' / alpha_s)^2) noise
  *
  * gamma 0 is deterministic, 1 is multistep consistency sampling. Timesteps as lcm.c.
- * When to use it: TCD models and LoRAs, and Hyper-SD's unified LoRAs; 4 to 8 steps, guidance 1, gamma 0.3 (more with more steps).
+ * When to use it: TCD models and LoRAs, and Hyper-SD's unified LoRAs; 4 to 8 steps, guidance 1,
+ * gamma 0.3 (more with more steps).
  */
 #include "common.h"
 
@@ -40,7 +44,8 @@ const struct dk_scheduler dk_scheduler_tcd = {
     .paper = "Zheng et al. 2024, arXiv:2402.19159",
     .order = 1,
     .passes_per_step = 1,
-    .flags = DK_ALPHA_END | DK_ZERO_ALPHA | DK_RAW_EPS | DK_STOCHASTIC | DK_ETA | DK_INTEGER_T | DK_DISTILLED,
+    .flags = DK_ALPHA_END | DK_ZERO_ALPHA | DK_RAW_EPS | DK_STOCHASTIC | DK_ETA | DK_INTEGER_T |
+             DK_DISTILLED,
     .steps_low = 4,
     .steps_high = 8,
     .eta = 0.3,

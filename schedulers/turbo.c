@@ -1,9 +1,12 @@
-/* turbo.c - SD-Turbo and SDXL-Turbo: Sauer et al. 2023, "Adversarial diffusion distillation", arXiv:2311.17042. */
+/* turbo.c - SD-Turbo and SDXL-Turbo: Euler ancestral on trailing timesteps. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Models distilled to jump from trailing timesteps (1: 999; 4: 999 749 499 249). The step is Euler ancestral's (euler_a.c)
- * with eta 1, as SDXL-Turbo's config has it; --eta 0 is Euler, SD-Turbo's. No guidance: the model was trained without.
+ * Sauer et al. 2023, "Adversarial diffusion distillation", arXiv:2311.17042.
+ *
+ * Models distilled to jump from trailing timesteps (1: 999; 4: 999 749 499 249). The step is
+ * Euler ancestral's (euler_a.c) with eta 1, as SDXL-Turbo's config has it; --eta 0 is Euler,
+ * SD-Turbo's. No guidance: the model was trained without.
  * When to use it: those two models, 1 to 4 steps; on any other model the picture is a blur.
  */
 #include "common.h"

@@ -1,16 +1,20 @@
-/* unipc.c - UniPC: Zhao et al. 2023, "A unified predictor-corrector framework", arXiv:2302.04867. */
+/* unipc.c - UniPC: predictor and corrector in one pass. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * With h = lambda' - lambda, earlier steps at r_i = (lambda_i - lambda) / h (r_p = 1 the new one) and D_i = (m_i - m) / r_i, where
- * m is x0 (hh = -h) or, with predict_x0 false, eps (hh = h):
+ * Zhao et al. 2023, "A unified predictor-corrector framework", arXiv:2302.04867.
  *
- *     x' = (x0 form)  sigma' / sigma x - alpha' (e^hh - 1) m - alpha' B(hh) sum_i rho_i D_i                 (8)
- *     sum_i r_i^(k-1) rho_i = k! phi_(k+1)(hh) / B(hh),  k = 1 .. p;   B = hh ("bh1") or e^hh - 1 ("bh2")  (theorem 3.1)
+ * With h = lambda' - lambda, earlier steps at r_i = (lambda_i - lambda) / h (r_p = 1 the new one)
+ * and D_i = (m_i - m) / r_i, where m is x0 (hh = -h) or, with predict_x0 false, eps (hh = h):
+ *
+ *     x' = sigma' / sigma x - alpha' (e^hh - 1) m - alpha' B(hh) sum_i rho_i D_i          (8)
+ *     sum_i r_i^(k-1) rho_i = k! hh phi_(k+1)(hh) / B(hh),  k = 1 .. p          (theorem 3.1)
+ *     B = hh ("bh1") or e^hh - 1 ("bh2")
  *     phi_1 = (e^hh - 1) / hh,  phi_(k+1) = (phi_k - 1 / k!) / hh
  *
- * The predictor (UniP-p) leaves out the new point; when the U-Net has been asked there, the corrector (UniC-p) takes the step
- * again with it, and costs no pass. Of order p + 1. A step that ends at sigma 0 is of order 1.
+ * The predictor (UniP-p) leaves out the new point; when the U-Net has been asked there, the
+ * corrector (UniC-p) takes the step again with it, and costs no pass. Of order p + 1. A step that
+ * ends at sigma 0 is of order 1.
  * When to use it: the fewest passes for a given error: 8 to 20 steps.
  */
 #include "common.h"
@@ -19,13 +23,17 @@ enum { MOST = 3, START = MOST, N_VECTORS };
 
 static int order_of(const struct dk_plan *plan, int step)
 {
-    int order = plan->options->solver_order ? plan->options->solver_order : 2, left = plan->n_steps - step;
+    int order = plan->options->solver_order ? plan->options->solver_order : 2,
+        left = plan->n_steps - step;
     if (plan->options->lower_order_final && left < order) order = left;
     if (plan->node[step + 1].sigma <= 0) order = 1;
     return step + 1 < order ? step + 1 : order;
 }
 
-/* Solves the p equations of theorem 3.1 by elimination; r holds the nodes, rho becomes the weights. */
+/*
+ * Solves the p equations of theorem 3.1 by elimination; r holds the nodes, rho becomes the
+ * weights.
+ */
 static void solve(int p, const double *r, const double *right, double *rho)
 {
     double a[MOST][MOST + 1];
@@ -42,15 +50,17 @@ static void solve(int p, const double *r, const double *right, double *rho)
 }
 
 /*
- * x from node[step] to node[step + 1]. m[0] is the answer at node[step], m[i] that i steps earlier; newest is the one at
- * node[step + 1] (corrector) or NULL (predictor).
+ * x from node[step] to node[step + 1]. m[0] is the answer at node[step], m[i] that i steps
+ * earlier; newest is the one at node[step + 1] (corrector) or NULL (predictor).
  */
-static void take_step(struct dk_step *s, int step, int order, const float *start, const float *const *m, const float *newest)
+static void take_step(struct dk_step *s, int step, int order, const float *start,
+                      const float *const *m, const float *newest)
 {
     const struct dk_solver_options *o = s->plan->options;
     const struct dk_point *node = s->plan->node, from = node[step], to = node[step + 1];
     double h = dk_lambda(to) - dk_lambda(from), hh = o->predict_x0 ? -h : h, e = expm1(hh);
-    double scale = o->predict_x0 ? to.alpha : to.sigma, keep = o->predict_x0 ? to.sigma / from.sigma : to.alpha / from.alpha;
+    double scale = o->predict_x0 ? to.alpha : to.sigma,
+           keep = o->predict_x0 ? to.sigma / from.sigma : to.alpha / from.alpha;
     double b = o->solver_type == DK_SOLVER_BH1 ? hh : e, r[MOST], right[MOST], rho[MOST] = {0};
     int used = newest ? order : order - 1;
 
@@ -61,8 +71,10 @@ static void take_step(struct dk_step *s, int step, int order, const float *start
         factorial *= k + 2;
         phi = phi / hh - 1 / factorial;
     }
-    if (used == 1) rho[0] = 0.5; /* as the authors' code has it, for both */
-    else if (used > 1) solve(used, r, right, rho);
+    if (used == 1)
+        rho[0] = 0.5; /* as the authors' code has it, for both */
+    else if (used > 1)
+        solve(used, r, right, rho);
     if (order == 1 && !newest && to.sigma <= 0) keep = 0;
 
     dk_mix(s->x, keep, start, -scale * e, m[0], s->n);
@@ -96,7 +108,8 @@ static void step(struct dk_step *s)
 static bool plan(struct dk_plan *plan)
 {
     if (plan->options->solver_order > MOST)
-        return dk_refuse(plan, "solver_order %d in the config, this solver has 1 to 3", plan->options->solver_order);
+        return dk_refuse(plan, "solver_order %d in the config, this solver has 1 to 3",
+                         plan->options->solver_order);
     return dk_plan_one(plan);
 }
 
@@ -109,7 +122,8 @@ const struct dk_scheduler dk_scheduler_unipc = {
     .paper = "Zhao et al. 2023, arXiv:2302.04867",
     .order = 3,
     .passes_per_step = 1,
-    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE | DK_SIGMA_END,
+    .flags = DK_ANY_FORM | DK_INTEGER_T | DK_INTEGER_SIGMA_T | DK_DROPS_LAST | DK_FULL_RANGE |
+             DK_SIGMA_END,
     .steps_low = 8,
     .steps_high = 20,
     .spacing = DK_LINSPACE,

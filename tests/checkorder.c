@@ -1,13 +1,14 @@
-/* checkorder.c - order of convergence on a problem with an exact answer; checkorder --write docs/schedulers.md */
+/* checkorder.c - order of convergence and error on a problem with an exact answer. */
 /* SPDX-License-Identifier: MIT */
 
 /*
  * The data are a mixture of Gaussians on a line, so the best denoiser is known in closed form:
  *
- *     D(y, sigma) = sum_k w_k N(y; m_k, v_k) (m_k + s_k^2 / v_k (y - m_k)) / sum_k w_k N(y; m_k, v_k),  v_k = s_k^2 + sigma^2
+ *     D(y, sigma) = sum_k p_k (m_k + s_k^2 / v_k (y - m_k)) / sum_k p_k
+ *     p_k = w_k N(y; m_k, v_k),   v_k = s_k^2 + sigma^2
  *
- * and dy/dsigma = (y - D) / sigma can be solved to any accuracy. Every scheduler is driven by this model; what is left is
- * the scheduler's own error.
+ * and dy/dsigma = (y - D) / sigma can be solved to any accuracy. Every scheduler is driven by
+ * this model; what is left is the scheduler's own error.
  */
 #include "check.h"
 
@@ -18,10 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the problem -------------------------------------------------------------------------------------------------- */
+/* ---- the problem ----------------------------------------------------------------------------- */
 
 enum { MODES = 3 };
-static const double WEIGHT[MODES] = {0.3, 0.5, 0.2}, MEAN[MODES] = {-1.2, 0.3, 1.5}, SPREAD[MODES] = {0.3, 0.25, 0.4};
+static const double WEIGHT[MODES] = {0.3, 0.5, 0.2}, MEAN[MODES] = {-1.2, 0.3, 1.5},
+                    SPREAD[MODES] = {0.3, 0.25, 0.4};
 
 static double denoise(double y, double sigma)
 {
@@ -41,7 +43,10 @@ static double denoise(double y, double sigma)
 }
 
 /* dy / d ln sigma */
-static double slope(double y, double log_sigma) { return y - denoise(y, exp(log_sigma)); }
+static double slope(double y, double log_sigma)
+{
+    return y - denoise(y, exp(log_sigma));
+}
 
 /* Runge-Kutta of order 4 in ln sigma, far finer than anything tested. */
 static double exact_flow(double y, double from, double to, int steps)
@@ -49,7 +54,8 @@ static double exact_flow(double y, double from, double to, int steps)
     double h = log(to / from) / steps;
     for (int i = 0; i < steps; i++) {
         double t = log(from) + h * i;
-        double k1 = slope(y, t), k2 = slope(y + h / 2 * k1, t + h / 2), k3 = slope(y + h / 2 * k2, t + h / 2);
+        double k1 = slope(y, t), k2 = slope(y + h / 2 * k1, t + h / 2),
+               k3 = slope(y + h / 2 * k2, t + h / 2);
         y += h / 6 * (k1 + 2 * k2 + 2 * k3 + slope(y + h * k3, t + h));
     }
     return y;
@@ -58,7 +64,8 @@ static double exact_flow(double y, double from, double to, int steps)
 static double distribution(double y)
 {
     double sum = 0;
-    for (int k = 0; k < MODES; k++) sum += WEIGHT[k] * 0.5 * erfc((MEAN[k] - y) / (SPREAD[k] * sqrt(2)));
+    for (int k = 0; k < MODES; k++)
+        sum += WEIGHT[k] * 0.5 * erfc((MEAN[k] - y) / (SPREAD[k] * sqrt(2)));
     return sum;
 }
 
@@ -67,15 +74,20 @@ static double quantile(double p)
     double low = -6, high = 6;
     for (int i = 0; i < 50; i++) {
         double middle = (low + high) / 2;
-        if (distribution(middle) < p) low = middle;
-        else high = middle;
+        if (distribution(middle) < p)
+            low = middle;
+        else
+            high = middle;
     }
     return (low + high) / 2;
 }
 
-/* ---- driving a scheduler -------------------------------------------------------------------------------------------- */
+/* ---- driving a scheduler --------------------------------------------------------------------- */
 
-static void draw(void *user, float *out, size_t n) { rng_normal(user, out, n); }
+static void draw(void *user, float *out, size_t n)
+{
+    rng_normal(user, out, n);
+}
 
 /* The model's eps for x at a call; y (may be NULL) becomes x in the exploding form. */
 static void ask(const struct sampler *s, int call, const float *x, float *out, double *y, size_t n)
@@ -99,7 +111,8 @@ static void drive(const struct sampler *s, int n_calls, float *x, size_t n)
     rng_seed(&rng, RNG_CPU, 11);
     for (int call = 0; call < n_calls; call++) {
         ask(s, call, x, out, NULL, n);
-        CHECK(sampler_step(s, state, call, out, x, n, &noise, &err), "%s: %s", sampler_name(s), err.message);
+        CHECK(sampler_step(s, state, call, out, x, n, &noise, &err), "%s: %s", sampler_name(s),
+              err.message);
     }
     free(out);
     sampler_state_free(state);
@@ -115,13 +128,14 @@ static struct scheduler_config plain_config(int solver_order)
     return config;
 }
 
-/* ---- order ---------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static const double FROM = 8, TO = 0.4;
 
 /*
- * n steps from FROM to TO, even in ln sigma, or in sigma. Multistep solvers begin with order 1; so that this does not
- * hide the order they have later, the even steps are preceded by ones that double from about h^2 up to h.
+ * n steps from FROM to TO, even in ln sigma, or in sigma. Multistep solvers begin with order 1;
+ * so that this does not hide the order they have later, the even steps are preceded by ones that
+ * double from about h^2 up to h.
  */
 static char *make_list(int n, bool even_in_sigma, int *n_nodes)
 {
@@ -131,7 +145,9 @@ static char *make_list(int n, bool even_in_sigma, int *n_nodes)
     double h = length / (n + (ramp ? 1 - exp2(-ramp) : 0)), at = 0;
     char *list = malloc((size_t)(n + ramp + 2) * 30), *end = list;
     for (int i = 0; i <= n + ramp; i++) {
-        double sigma = even_in_sigma ? FROM + (TO - FROM) * i / n : i == n + ramp ? TO : FROM * exp(-at);
+        double sigma = even_in_sigma   ? FROM + (TO - FROM) * i / n
+                       : i == n + ramp ? TO
+                                       : FROM * exp(-at);
         end += sprintf(end, "%s%.17g", i ? "," : "", sigma);
         at += i < ramp ? h * exp2(i - ramp) : h;
     }
@@ -142,12 +158,14 @@ static char *make_list(int n, bool even_in_sigma, int *n_nodes)
 enum { POINTS = 16 };
 
 /* Root mean square error at TO, over POINTS starts. */
-static double error_at_end(const char *name, uint32_t flags, int solver_order, int n, bool even_in_sigma)
+static double error_at_end(const char *name, uint32_t flags, int solver_order, int n,
+                           bool even_in_sigma)
 {
     int n_nodes;
     char *list = make_list(n, even_in_sigma, &n_nodes);
     struct scheduler_config config = plain_config(solver_order);
-    struct sampler_options o = {.config = &config, .scheduler = name, .sigmas = list, .eta = flags & DK_ETA ? 0 : NAN};
+    struct sampler_options o = {
+        .config = &config, .scheduler = name, .sigmas = list, .eta = flags & DK_ETA ? 0 : NAN};
     struct dk_error err = {0};
     struct sampler *s = sampler_new(&o, &err);
     CHECK(s, "%s: %s", name, err.message);
@@ -158,7 +176,8 @@ static double error_at_end(const char *name, uint32_t flags, int solver_order, i
     for (int i = 0; i < POINTS; i++) one[i] = 1;
     sampler_scale_input(s, 0, one, unit, POINTS); /* below 1 in the exploding form */
     double to_form = (double)unit[0] < 1 ? 1 : 1 / sqrt(1 + FROM * FROM);
-    for (int i = 0; i < POINTS; i++) x[i] = (float)(to_form * FROM * (2.0 * i / (POINTS - 1) - 1) * 1.8);
+    for (int i = 0; i < POINTS; i++)
+        x[i] = (float)(to_form * FROM * (2.0 * i / (POINTS - 1) - 1) * 1.8);
     double start[POINTS];
     for (int i = 0; i < POINTS; i++) start[i] = (double)x[i] / to_form;
     int last = sampler_calls(s) - 1; /* the step from TO to 0 is not taken */
@@ -171,7 +190,8 @@ static double error_at_end(const char *name, uint32_t flags, int solver_order, i
 }
 
 /* The slope of ln error against ln steps, by the last pair that f32 does not blur. */
-static double measure_order(const char *name, uint32_t flags, int solver_order, bool even_in_sigma, double errors[4])
+static double measure_order(const char *name, uint32_t flags, int solver_order, bool even_in_sigma,
+                            double errors[4])
 {
     static const int N[] = {16, 32, 64, 128};
     double order = 0;
@@ -188,11 +208,13 @@ static const struct row {
     double expected;    /* of the method; UniPC's corrector adds one */
     bool even_in_sigma; /* the grid its weights are made for */
 } ROWS[] = {
-    {"ddim", 0, 1, false},         {"euler", 0, 1, false},     {"euler-a", 0, 1, false},     {"heun", 0, 2, false},
-    {"dpm2", 0, 2, false},         {"dpm2-a", 0, 2, false},    {"dpmpp-2s", 0, 2, false},    {"dpmpp-2s-a", 0, 2, false},
-    {"dpmpp-2m", 0, 2, false},     {"dpmpp-2m", 3, 2, false},  {"dpmpp-2m-sde", 0, 2, false}, {"dpmpp-sde", 0, 2, false},
-    {"dpmpp-3m", 0, 3, false},     {"dpmpp-3m-sde", 0, 2, false}, {"deis", 0, 2, false},      {"deis", 3, 3, false},        {"unipc", 0, 3, false},
-    {"unipc", 3, 4, false},        {"sa-solver", 0, 2, false}, {"lms", 0, 4, false},         {"ipndm", 0, 2, true},
+    {"ddim", 0, 1, false},      {"euler", 0, 1, false},        {"euler-a", 0, 1, false},
+    {"heun", 0, 2, false},      {"dpm2", 0, 2, false},         {"dpm2-a", 0, 2, false},
+    {"dpmpp-2s", 0, 2, false},  {"dpmpp-2s-a", 0, 2, false},   {"dpmpp-2m", 0, 2, false},
+    {"dpmpp-2m", 3, 2, false},  {"dpmpp-2m-sde", 0, 2, false}, {"dpmpp-sde", 0, 2, false},
+    {"dpmpp-3m", 0, 3, false},  {"dpmpp-3m-sde", 0, 2, false}, {"deis", 0, 2, false},
+    {"deis", 3, 3, false},      {"unipc", 0, 3, false},        {"unipc", 3, 4, false},
+    {"sa-solver", 0, 2, false}, {"lms", 0, 4, false},          {"ipndm", 0, 2, true},
     {"pndm", 0, 2, true},
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
@@ -205,34 +227,43 @@ static const struct dk_scheduler *find(const char *name)
 
 static void check_orders(FILE *table)
 {
-    if (table) fprintf(table, "| scheduler | order, theory | measured | error at 16, 32, 64, 128 steps |\n|---|---|---|---|\n");
+    if (table)
+        fprintf(table, "| scheduler | order, theory | measured | error at 16, 32, 64, 128 steps "
+                       "|\n|---|---|---|---|\n");
     for (int i = 0; i < N_ROWS; i++) {
         const struct row *row = &ROWS[i];
         const struct dk_scheduler *s = find(row->name);
-        double errors[4], order = measure_order(row->name, s->flags, row->solver_order, row->even_in_sigma, errors);
-        CHECK(order > row->expected - 0.35 && order < row->expected + 1, "%s (solver_order %d): measured order %.2f, expected %g", row->name,
+        double errors[4], order = measure_order(row->name, s->flags, row->solver_order,
+                                                row->even_in_sigma, errors);
+        CHECK(order > row->expected - 0.35 && order < row->expected + 1,
+              "%s (solver_order %d): measured order %.2f, expected %g", row->name,
               row->solver_order, order, row->expected);
         if (row->solver_order == 0)
-            CHECK(s->order <= row->expected, "%s says order %d, measured %.2f", row->name, s->order, order);
+            CHECK(s->order <= row->expected, "%s says order %d, measured %.2f", row->name, s->order,
+                  order);
         if (!table) continue;
         char note[40] = "";
         if (row->solver_order) snprintf(note, sizeof note, ", solver_order %d", row->solver_order);
         fprintf(table, "| %s%s%s | %g | %.2f | %.1e, %.1e, %.1e, %.1e |\n", row->name, note,
-                s->flags & DK_ETA && s->eta > 0 ? ", eta 0" : "", row->expected, order, errors[0], errors[1], errors[2],
-                errors[3]);
+                s->flags & DK_ETA && s->eta > 0 ? ", eta 0" : "", row->expected, order, errors[0],
+                errors[1], errors[2], errors[3]);
     }
 }
 
-/* ---- error against passes -------------------------------------------------------------------------------------------- */
+/* ---- error against passes -------------------------------------------------------------------- */
 
 static const int BUDGETS[] = {5, 8, 10, 15, 20, 30, 50};
 enum { N_BUDGETS = sizeof BUDGETS / sizeof *BUDGETS, MAX_SCHEDULERS = 64 };
 
-/* A scheduler planned with as many steps as the passes allow; NULL when none fits exactly or nearly. */
+/*
+ * A scheduler planned with as many steps as the passes allow; NULL when none fits exactly or
+ * nearly.
+ */
 static struct sampler *fit(const char *name, const struct scheduler_config *config, int passes)
 {
     for (int n = passes; n >= 1; n--) {
-        struct sampler_options o = {.config = config, .scheduler = name, .n_steps = n, .sigmas = "karras", .eta = NAN};
+        struct sampler_options o = {
+            .config = config, .scheduler = name, .n_steps = n, .sigmas = "karras", .eta = NAN};
         struct sampler *s = sampler_new(&o, NULL);
         if (s && sampler_calls(s) <= passes && sampler_calls(s) >= passes - 1) return s;
         sampler_free(s);
@@ -258,15 +289,18 @@ static double normal_quantile(double p)
     double low = -9, high = 9;
     for (int i = 0; i < 50; i++) {
         double middle = (low + high) / 2;
-        if (0.5 * erfc(-middle / sqrt(2)) < p) low = middle;
-        else high = middle;
+        if (0.5 * erfc(-middle / sqrt(2)) < p)
+            low = middle;
+        else
+            high = middle;
     }
     return (low + high) / 2;
 }
 
 static struct samples make_samples(size_t n, double sigma_max)
 {
-    struct samples s = {n, malloc(n * sizeof *s.start), malloc(n * sizeof *s.exact), malloc(n * sizeof *s.quantile)};
+    struct samples s = {n, malloc(n * sizeof *s.start), malloc(n * sizeof *s.exact),
+                        malloc(n * sizeof *s.quantile)};
     for (size_t i = 0; i < n; i++) {
         double p = ((double)i + 0.5) / (double)n;
         s.start[i] = (float)normal_quantile(p);
@@ -276,8 +310,12 @@ static struct samples make_samples(size_t n, double sigma_max)
     return s;
 }
 
-/* Root mean square distance from the exact flow, and the Wasserstein distance of the samples from the data. */
-static void measure(const struct sampler *s, const struct samples *samples, double *to_flow, double *to_data)
+/*
+ * Root mean square distance from the exact flow, and the Wasserstein distance of the samples from
+ * the data.
+ */
+static void measure(const struct sampler *s, const struct samples *samples, double *to_flow,
+                    double *to_data)
 {
     size_t n = samples->n;
     float *x = malloc(n * sizeof *x);
@@ -298,7 +336,10 @@ struct result {
     double to_flow[N_BUDGETS], to_data[N_BUDGETS]; /* NAN: no such number of passes */
 };
 
-static bool takes_part(const struct dk_scheduler *s) { return !(s->flags & DK_DISTILLED); }
+static bool takes_part(const struct dk_scheduler *s)
+{
+    return !(s->flags & DK_DISTILLED);
+}
 static bool is_noisy(const struct dk_scheduler *s)
 {
     return (s->flags & DK_STOCHASTIC) && !((s->flags & DK_ETA) && s->eta <= 0);
@@ -338,7 +379,8 @@ static void print_errors(FILE *file, const struct result *results, size_t n, boo
     fprintf(file, "\n");
     for (size_t i = 0; i < n; i++) {
         if (flow && results[i].noisy) continue;
-        fprintf(file, "| %s%s |", results[i].scheduler->name, !flow && results[i].noisy ? " *" : "");
+        fprintf(file, "| %s%s |", results[i].scheduler->name,
+                !flow && results[i].noisy ? " *" : "");
         for (int b = 0; b < N_BUDGETS; b++) {
             double value = flow ? results[i].to_flow[b] : results[i].to_data[b];
             fprintf(file, isnan(value) ? " - |" : " %.4f |", value);
@@ -347,29 +389,35 @@ static void print_errors(FILE *file, const struct result *results, size_t n, boo
     }
 }
 
-/* ---- the chart ------------------------------------------------------------------------------------------------------- */
+/* ---- the chart ------------------------------------------------------------------------------- */
 
-static const char *const COLOURS[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf",
-                                      "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#000000", "#4b8b3b"};
+static const char *const COLOURS[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                      "#ff7f0e", "#17becf", "#8c564b", "#e377c2",
+                                      "#7f7f7f", "#bcbd22", "#000000", "#4b8b3b"};
 
 /* One panel with its own legend; x is ln passes, y ln error. */
-static void draw_panel(FILE *svg, const struct result *results, size_t n, bool noisy, double left, const char *title)
+static void draw_panel(FILE *svg, const struct result *results, size_t n, bool noisy, double left,
+                       const char *title)
 {
     const double width = 330, height = 340, top = 50, low = 1e-4, high = 1;
     double first = log(BUDGETS[0]), last = log(BUDGETS[N_BUDGETS - 1]);
     fprintf(svg, "<text x=\"%g\" y=\"28\" font-weight=\"bold\">%s</text>\n", left, title);
     for (double e = low; e <= high * 1.01; e *= 10) {
         double y = top + height * log(high / e) / log(high / low);
-        fprintf(svg, "<path d=\"M%g %gh%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" text-anchor=\"end\">%g</text>\n", left, y,
-                width, left - 6, y + 4, e);
+        fprintf(svg,
+                "<path d=\"M%g %gh%g\" stroke=\"#ddd\"/><text x=\"%g\" y=\"%g\" "
+                "text-anchor=\"end\">%g</text>\n",
+                left, y, width, left - 6, y + 4, e);
     }
     for (int b = 0; b < N_BUDGETS; b++) {
         double x = left + width * (log(BUDGETS[b]) - first) / (last - first);
-        fprintf(svg, "<path d=\"M%g %gv%g\" stroke=\"#eee\"/><text x=\"%g\" y=\"%g\" text-anchor=\"middle\">%d</text>\n", x, top,
-                height, x, top + height + 18, BUDGETS[b]);
+        fprintf(svg,
+                "<path d=\"M%g %gv%g\" stroke=\"#eee\"/><text x=\"%g\" y=\"%g\" "
+                "text-anchor=\"middle\">%d</text>\n",
+                x, top, height, x, top + height + 18, BUDGETS[b]);
     }
-    fprintf(svg, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">passes of the U-Net</text>\n", left + width / 2,
-            top + height + 38);
+    fprintf(svg, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">passes of the U-Net</text>\n",
+            left + width / 2, top + height + 38);
     int line = 0;
     for (size_t i = 0; i < n; i++) {
         if (results[i].noisy != noisy) continue;
@@ -381,13 +429,16 @@ static void draw_panel(FILE *svg, const struct result *results, size_t n, bool n
             double value = noisy ? results[i].to_data[b] : results[i].to_flow[b];
             if (isnan(value)) continue;
             value = fmin(fmax(value, low), high);
-            fprintf(svg, "%s%.1f %.1f", begun ? " L" : "M", left + width * (log(BUDGETS[b]) - first) / (last - first),
+            fprintf(svg, "%s%.1f %.1f", begun ? " L" : "M",
+                    left + width * (log(BUDGETS[b]) - first) / (last - first),
                     top + height * log(high / value) / log(high / low));
             begun = true;
         }
-        fprintf(svg, "\"/>\n<path stroke=\"%s\" stroke-width=\"1.6\"%s d=\"M%g %dh24\"/><text x=\"%g\" y=\"%d\">%s</text>\n", colour,
-                line % 2 ? " stroke-dasharray=\"5 3\"" : "", left + width + 12, 60 + 19 * line, left + width + 42,
-                64 + 19 * line, results[i].scheduler->name);
+        fprintf(svg,
+                "\"/>\n<path stroke=\"%s\" stroke-width=\"1.6\"%s d=\"M%g %dh24\"/><text x=\"%g\" "
+                "y=\"%d\">%s</text>\n",
+                colour, line % 2 ? " stroke-dasharray=\"5 3\"" : "", left + width + 12,
+                60 + 19 * line, left + width + 42, 64 + 19 * line, results[i].scheduler->name);
         line++;
     }
 }
@@ -396,7 +447,8 @@ static void draw_chart(const char *path, const struct result *results, size_t n)
 {
     FILE *svg = fopen(path, "w");
     if (svg == NULL) return;
-    fprintf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1080\" height=\"440\" font-family=\"sans-serif\" "
+    fprintf(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1080\" height=\"440\" "
+                 "font-family=\"sans-serif\" "
                  "font-size=\"12\">\n<rect width=\"1080\" height=\"440\" fill=\"#fff\"/>\n");
     draw_panel(svg, results, n, false, 50, "without noise: distance from the exact flow");
     draw_panel(svg, results, n, true, 590, "with noise: distance from the data");
@@ -404,17 +456,20 @@ static void draw_chart(const char *path, const struct result *results, size_t n)
     fclose(svg);
 }
 
-/* ---- writing the page ------------------------------------------------------------------------------------------------ */
+/* ---- writing the page ------------------------------------------------------------------------ */
 
 static void print_list(FILE *file)
 {
-    fprintf(file, "| name | order | passes a step | noise | steps | A1111 | also accepted | when |\n|---|---|---|---|---|---|---|---|\n");
+    fprintf(file, "| name | order | passes a step | noise | steps | A1111 | also accepted | when "
+                  "|\n|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < registry_count(); i++) {
         const struct dk_scheduler *s = registry_at(i);
         const char *noise = is_noisy(s) ? (s->flags & DK_ETA ? "yes, eta 0 for none" : "yes")
-                            : s->flags & DK_ETA ? "with eta" : "no";
-        fprintf(file, "| `%s` | %d | %d | %s | %d to %d | %s | %s | %s |\n", s->name, s->order, s->passes_per_step, noise,
-                s->steps_low, s->steps_high, s->title, s->aliases, s->summary);
+                            : s->flags & DK_ETA ? "with eta"
+                                                : "no";
+        fprintf(file, "| `%s` | %d | %d | %s | %d to %d | %s | %s | %s |\n", s->name, s->order,
+                s->passes_per_step, noise, s->steps_low, s->steps_high, s->title, s->aliases,
+                s->summary);
     }
 }
 
@@ -452,7 +507,9 @@ static void check_page(void)
     for (size_t i = 0; i < registry_count(); i++) {
         char name[80];
         snprintf(name, sizeof name, "| `%s` |", registry_at(i)->name);
-        CHECK(strstr(text, name), "docs/schedulers.md does not list %s: run checkorder --write docs/schedulers.md", name);
+        CHECK(strstr(text, name),
+              "docs/schedulers.md does not list %s: run checkorder --write docs/schedulers.md",
+              name);
     }
     free(text);
 }
@@ -469,12 +526,14 @@ static void check_ranking(void)
         measure(s, &samples, &flow[i], &data);
         sampler_free(s);
     }
-    CHECK(flow[1] < flow[0] / 3 && flow[2] < flow[0] / 3 && flow[3] < flow[0], "15 passes: euler %g, dpmpp-2m %g, unipc %g, heun %g",
-          flow[0], flow[1], flow[2], flow[3]);
+    CHECK(flow[1] < flow[0] / 3 && flow[2] < flow[0] / 3 && flow[3] < flow[0],
+          "15 passes: euler %g, dpmpp-2m %g, unipc %g, heun %g", flow[0], flow[1], flow[2],
+          flow[3]);
     /* noise: the distribution is reached although the path is not */
     struct sampler *s = fit("euler-a", &config, 50);
     measure(s, &samples, &flow[0], &data);
-    CHECK(data < 0.12 && flow[0] > 0.3, "euler-a with 50 passes: %g from the data, %g from the flow", data, flow[0]);
+    CHECK(data < 0.12 && flow[0] > 0.3,
+          "euler-a with 50 passes: %g from the data, %g from the flow", data, flow[0]);
     sampler_free(s);
     free(samples.start), free(samples.exact), free(samples.quantile);
 }

@@ -24,7 +24,10 @@ static void check_words(const struct golden *g)
     free(bits);
 }
 
-/* Every "randn.seedS.nN" of the file; few values are exact to one rounding, many to libm's last digits. */
+/*
+ * Every "randn.seedS.nN" of the file; few values are exact to one rounding, many to libm's last
+ * digits.
+ */
 static void check_single_draws(const struct golden *g)
 {
     const char *name;
@@ -48,7 +51,10 @@ static void check_single_draws(const struct golden *g)
     CHECK(seen >= 40, "only %d draws found", seen);
 }
 
-/* Successive draws from one generator: the sine left over by the scalar path waits across tensors. */
+/*
+ * Successive draws from one generator: the sine left over by the scalar path waits across
+ * tensors.
+ */
 static void check_sequences(const struct golden *g)
 {
     for (char letter = 'A'; letter <= 'E'; letter++) {
@@ -61,7 +67,8 @@ static void check_sequences(const struct golden *g)
                 float *want = golden_get(g, &n, "seq%c.%d.n%zu", letter, i, SIZES[k]), got[256];
                 if (want == NULL) continue;
                 rng_normal(&rng, got, n);
-                CHECK(check_distance(got, want, n) <= 2e-6, "sequence %c draw %d of %zu", letter, i, n);
+                CHECK(check_distance(got, want, n) <= 2e-6, "sequence %c draw %d of %zu", letter, i,
+                      n);
                 free(want);
             }
         }
@@ -76,7 +83,8 @@ static void check_philox(const struct golden *g)
         rng_seed(&rng, RNG_NV, SEEDS[s]);
         for (int call = 0; call < 3; call++) {
             size_t n;
-            float *want = golden_get(g, &n, "philox.seed%llu.offset%d.n1024", (unsigned long long)SEEDS[s], call);
+            float *want = golden_get(g, &n, "philox.seed%llu.offset%d.n1024",
+                                     (unsigned long long)SEEDS[s], call);
             float got[1024];
             rng_normal(&rng, got, 1024);
             CHECK(n == 1024 && check_distance(got, want, n) <= 2e-6, "philox seed %llu call %d",
@@ -86,7 +94,10 @@ static void check_philox(const struct golden *g)
     }
 }
 
-/* What no golden file says: a copy is an independent continuation; a draw of nothing changes nothing; moments. */
+/*
+ * What no golden file says: a copy is an independent continuation; a draw of nothing changes
+ * nothing; moments.
+ */
 static void check_habits(void)
 {
     struct rng a, b;
@@ -98,12 +109,13 @@ static void check_habits(void)
         rng_normal(&b, y, 0);
         rng_normal(&a, x, 37);
         rng_normal(&b, y, 37);
-        CHECK(memcmp(x, y, 37 * sizeof *x) == 0, "a copied generator of kind %d goes another way", kind);
+        CHECK(memcmp(x, y, 37 * sizeof *x) == 0, "a copied generator of kind %d goes another way",
+              kind);
         rng_normal(&a, x, MAX);
         double sum = 0, squares = 0;
         for (int i = 0; i < MAX; i++) sum += x[i], squares += (double)x[i] * x[i];
-        CHECK(fabs(sum / MAX) < 0.03 && fabs(squares / MAX - 1) < 0.04, "kind %d: mean %g, variance %g", kind, sum / MAX,
-              squares / MAX);
+        CHECK(fabs(sum / MAX) < 0.03 && fabs(squares / MAX - 1) < 0.04,
+              "kind %d: mean %g, variance %g", kind, sum / MAX, squares / MAX);
     }
     rng_seed(&a, RNG_CPU, 42);
     rng_seed(&b, RNG_CPU, (UINT64_C(1) << 32) + 42);
@@ -112,7 +124,8 @@ static void check_habits(void)
 
 int main(void)
 {
-    struct golden torch = golden_open(FOLDER "torch_cpu.safetensors"), cuda = golden_open(FOLDER "philox_cuda.safetensors");
+    struct golden torch = golden_open(FOLDER "torch_cpu.safetensors"),
+                  cuda = golden_open(FOLDER "philox_cuda.safetensors");
     check_words(&torch);
     check_single_draws(&torch);
     check_sequences(&torch);

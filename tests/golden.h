@@ -3,7 +3,10 @@
 #ifndef TESTS_GOLDEN_H
 #define TESTS_GOLDEN_H
 
-/* Trusts its input: these files are ours. Values are copied out as float, so that alignment does not matter. */
+/*
+ * Trusts its input: these files are ours. Values are copied out as float, so that alignment does
+ * not matter.
+ */
 
 #include <jansson.h>
 #include <stdarg.h>

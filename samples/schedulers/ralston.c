@@ -1,9 +1,10 @@
-/* ralston.c - a scheduler of one's own: Ralston's method; docs/add-a-scheduler.md walks through this file. */
+/* ralston.c - a scheduler of one's own: Ralston's method, see docs/add-a-scheduler.md. */
 /* SPDX-License-Identifier: MIT */
 
 /*
- * Of all methods with two slopes a step, Ralston 1962 ("Runge-Kutta methods with minimum error bounds", Math. Comp. 16)
- * found the one with the least error bound. With dx/dsigma = (x - x0) / sigma = eps, h = sigma' - sigma:
+ * Of all methods with two slopes a step, Ralston 1962 ("Runge-Kutta methods with minimum error
+ * bounds", Math. Comp. 16) found the one with the least error bound. With dx/dsigma = (x - x0) /
+ * sigma = eps, h = sigma' - sigma:
  *
  *     k1 = eps at sigma,   k2 = eps at sigma + 2/3 h, where x~ = x + 2/3 h k1
  *     x' = x + h (k1 + 3 k2) / 4
@@ -16,9 +17,13 @@ enum { START, SLOPE, N_VECTORS };
 
 static struct dk_point two_thirds(const struct dk_plan *plan, int i)
 {
-    return dk_point_of_sigma(plan, plan->node[i].sigma + 2 / 3.0 * (plan->node[i + 1].sigma - plan->node[i].sigma));
+    return dk_point_of_sigma(plan, plan->node[i].sigma +
+                                       2 / 3.0 * (plan->node[i + 1].sigma - plan->node[i].sigma));
 }
-static bool plan(struct dk_plan *plan) { return dk_plan_two(plan, two_thirds); }
+static bool plan(struct dk_plan *plan)
+{
+    return dk_plan_two(plan, two_thirds);
+}
 
 static void step(struct dk_step *s)
 {

@@ -47,7 +47,10 @@ static double uniform53(struct rng *rng)
     return (double)(word & ((UINT64_C(1) << 53) - 1)) * 0x1p-53;
 }
 
-/* Fewer than 16 values: Box-Muller in double; the sine waits for the next draw, in whichever tensor that is. */
+/*
+ * Fewer than 16 values: Box-Muller in double; the sine waits for the next draw, in whichever
+ * tensor that is.
+ */
 static double normal_one(struct rng *rng)
 {
     if (rng->has_cached) {
@@ -86,7 +89,7 @@ static void fill_blocks(struct rng *rng, float *out, size_t n)
     box_muller_16(out + n - 16);
 }
 
-/* ---- Philox 4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" -------- */
+/* ---- Philox 4x32-10: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" ------- */
 
 static void philox_round(uint32_t c[4], const uint32_t key[2])
 {
@@ -98,7 +101,10 @@ static void philox_round(uint32_t c[4], const uint32_t key[2])
     c[3] = (uint32_t)a;
 }
 
-/* Each element has its own counter (call, 0, element, 0) and uses the first two of its four words. */
+/*
+ * Each element has its own counter (call, 0, element, 0) and uses the first two of its four
+ * words.
+ */
 static float philox_normal(uint64_t seed, uint32_t call, uint32_t element)
 {
     uint32_t c[4] = {call, 0, element, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -113,7 +119,7 @@ static float philox_normal(uint64_t seed, uint32_t call, uint32_t element)
     return sqrtf(-2 * logf(u)) * sinf(v);
 }
 
-/* ---- both ------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 void rng_seed(struct rng *rng, enum rng_kind kind, uint64_t seed)
 {

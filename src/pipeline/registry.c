@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the table -------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define SCHEDULER(file) extern const struct dk_scheduler dk_scheduler_##file;
 #include "registry.inc"
@@ -53,15 +53,17 @@ bool dk_scheduler_get(size_t index, struct dk_scheduler_info *info)
     return true;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 void registry_fold(const char *text, char *out, size_t capacity)
 {
     size_t n = 0;
     for (; *text && n + 1 < capacity; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c == '+') out[n++] = 'p';
-        else if (isalnum(c)) out[n++] = (char)tolower(c);
+        if (c == '+')
+            out[n++] = 'p';
+        else if (isalnum(c))
+            out[n++] = (char)tolower(c);
     }
     out[n] = '\0';
 }
@@ -92,7 +94,10 @@ static bool same_folded(const char *text, const char *folded)
     return strcmp(other, folded) == 0;
 }
 
-/* Names first, titles last: several schedulers may share a title, as A1111 has no name for a setting of a solver. */
+/*
+ * Names first, titles last: several schedulers may share a title, as A1111 has no name for a
+ * setting of a solver.
+ */
 static const struct dk_scheduler *find_folded(const char *folded)
 {
     for (size_t i = 0; i < registry_count(); i++)
@@ -104,7 +109,10 @@ static const struct dk_scheduler *find_folded(const char *folded)
     return NULL;
 }
 
-/* Names of a known solver with a setting, in A1111, ComfyUI and stable-diffusion.cpp; both columns folded. */
+/*
+ * Names of a known solver with a setting, in A1111, ComfyUI and stable-diffusion.cpp; both
+ * columns folded.
+ */
 static const struct {
     const char *name, *stem;
     enum dk_solver_type solver_type;
@@ -120,7 +128,8 @@ static bool find_exactly(const char *folded, struct registry_match *match)
     *match = (struct registry_match){.scheduler = find_folded(folded)};
     for (size_t i = 0; match->scheduler == NULL && i < sizeof VARIANTS / sizeof *VARIANTS; i++)
         if (strcmp(VARIANTS[i].name, folded) == 0)
-            *match = (struct registry_match){find_folded(VARIANTS[i].stem), NULL, NULL, VARIANTS[i].solver_type};
+            *match = (struct registry_match){find_folded(VARIANTS[i].stem), NULL, NULL,
+                                             VARIANTS[i].solver_type};
     return match->scheduler != NULL;
 }
 
@@ -128,9 +137,11 @@ static bool find_exactly(const char *folded, struct registry_match *match)
 static const struct {
     const char *ending, *sigmas, *spacing;
 } ENDINGS[] = {
-    {"karras", "karras", NULL},          {"exponential", "exponential", NULL}, {"beta", "beta", NULL},
-    {"sgmuniform", "sgm-uniform", NULL}, {"simple", "simple", NULL},           {"ays", "ays", NULL},
-    {"trailing", NULL, "trailing"},      {"leading", NULL, "leading"},         {"linspace", NULL, "linspace"},
+    {"karras", "karras", NULL},     {"exponential", "exponential", NULL},
+    {"beta", "beta", NULL},         {"sgmuniform", "sgm-uniform", NULL},
+    {"simple", "simple", NULL},     {"ays", "ays", NULL},
+    {"trailing", NULL, "trailing"}, {"leading", NULL, "leading"},
+    {"linspace", NULL, "linspace"},
 };
 
 static bool find_with_ending(const char *folded, struct registry_match *match)
@@ -158,7 +169,8 @@ static int distance(const char *a, const char *b)
         int diagonal = row[0];
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            int change = diagonal + (a[i - 1] != b[j - 1]), above = row[j] + 1, left = row[j - 1] + 1;
+            int change = diagonal + (a[i - 1] != b[j - 1]), above = row[j] + 1,
+                left = row[j - 1] + 1;
             diagonal = row[j];
             row[j] = change < above ? change : above;
             if (left < row[j]) row[j] = left;
@@ -186,31 +198,46 @@ bool registry_find(const char *name, struct registry_match *match, struct dk_err
     registry_fold(name, folded, sizeof folded);
     if (find_exactly(folded, match) || find_with_ending(folded, match)) return true;
     return dk_fail(err, DK_ERROR_ARGUMENT,
-                   "scheduler \"%.60s\": no such name: did you mean \"%s\"? (darkroom schedulers lists them; a file of "
+                   "scheduler \"%.60s\": no such name: did you mean \"%s\"? (darkroom schedulers "
+                   "lists them; a file of "
                    "your own needs a slash, as in ./mine.so)",
                    name, nearest(folded)->name);
 }
 
-/* ---- plugins ---------------------------------------------------------------------------------------------------- */
+/* ---- plugins --------------------------------------------------------------------------------- */
 
 static bool check_plugin(const char *path, const struct dk_scheduler *s, struct dk_error *err)
 {
     if (s == NULL)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: its dk_plugin_scheduler() gives nothing: end the source with "
-                                             "DK_SCHEDULER_PLUGIN(object)", path);
+        return dk_fail(err, DK_ERROR_FORMAT,
+                       "%s: its dk_plugin_scheduler() gives nothing: end the source with "
+                       "DK_SCHEDULER_PLUGIN(object)",
+                       path);
     if (s->abi != DK_SCHEDULER_ABI)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: made for scheduler ABI %u, this program has %d: compile it again with "
-                                             "this program's include/scheduler.h", path, (unsigned)s->abi, DK_SCHEDULER_ABI);
+        return dk_fail(err, DK_ERROR_FORMAT,
+                       "%s: made for scheduler ABI %u, this program has %d: compile it again with "
+                       "this program's include/scheduler.h",
+                       path, (unsigned)s->abi, DK_SCHEDULER_ABI);
     if (s->size_bytes != sizeof *s)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: its struct dk_scheduler has %u bytes, expected %zu: compile it again "
-                                             "for this machine", path, (unsigned)s->size_bytes, sizeof *s);
-    const char *missing = !s->name || !*s->name ? "name" : !s->title ? "title" : !s->aliases ? "aliases"
-                          : !s->summary ? "summary" : !s->paper ? "paper" : !s->step ? "step" : NULL;
+        return dk_fail(err, DK_ERROR_FORMAT,
+                       "%s: its struct dk_scheduler has %u bytes, expected %zu: compile it again "
+                       "for this machine",
+                       path, (unsigned)s->size_bytes, sizeof *s);
+    const char *missing = !s->name || !*s->name ? "name"
+                          : !s->title           ? "title"
+                          : !s->aliases         ? "aliases"
+                          : !s->summary         ? "summary"
+                          : !s->paper           ? "paper"
+                          : !s->step            ? "step"
+                                                : NULL;
     if (missing)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: its scheduler has no %s: fill that field", path, missing);
+        return dk_fail(err, DK_ERROR_FORMAT, "%s: its scheduler has no %s: fill that field", path,
+                       missing);
     if (s->order < 1 || s->passes_per_step < 1 || s->n_vectors < 0 || s->n_vectors > 64)
-        return dk_fail(err, DK_ERROR_FORMAT, "%s: order %d, passes %d, vectors %d are out of range: at least 1, 1, and "
-                                             "0 to 64", path, s->order, s->passes_per_step, s->n_vectors);
+        return dk_fail(err, DK_ERROR_FORMAT,
+                       "%s: order %d, passes %d, vectors %d are out of range: at least 1, 1, and "
+                       "0 to 64",
+                       path, s->order, s->passes_per_step, s->n_vectors);
     return true;
 }
 
@@ -220,7 +247,8 @@ const struct dk_scheduler *registry_load(const char *path, void **handle, struct
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) {
         const char *why = dlerror();
-        dk_fail(err, DK_ERROR_FILE, "%s: cannot be loaded as a scheduler: %.300s; build it with make plugins", path,
+        dk_fail(err, DK_ERROR_FILE,
+                "%s: cannot be loaded as a scheduler: %.300s; build it with make plugins", path,
                 why ? why : "no reason given");
         return NULL;
     }
@@ -229,8 +257,10 @@ const struct dk_scheduler *registry_load(const char *path, void **handle, struct
     void *symbol = dlsym(object, "dk_plugin_scheduler");
     memcpy(&get, &symbol, sizeof get);
     bool ok = get ? check_plugin(path, get(), err)
-                  : dk_fail(err, DK_ERROR_FORMAT, "%s: has no dk_plugin_scheduler: end its source with "
-                                                  "DK_SCHEDULER_PLUGIN(object) and compile with -DDK_PLUGIN", path);
+                  : dk_fail(err, DK_ERROR_FORMAT,
+                            "%s: has no dk_plugin_scheduler: end its source with "
+                            "DK_SCHEDULER_PLUGIN(object) and compile with -DDK_PLUGIN",
+                            path);
     if (!ok) {
         dlclose(object);
         return NULL;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- one key ---------------------------------------------------------------------------------------------------- */
+/* ---- one key --------------------------------------------------------------------------------- */
 
 /* The file being read; the first complaint stays in err and the rest is read without effect. */
 struct reader {
@@ -30,8 +30,8 @@ static void complain(struct reader *r, const char *key, const char *expected)
 {
     if (!r->ok) return;
     char *found = json_dumps(json_object_get(r->root, key), JSON_ENCODE_ANY);
-    r->ok = dk_fail(r->err, DK_ERROR_FORMAT, "%s: \"%s\" is %.80s, expected %s: correct the file", r->name, key,
-                    found ? found : "?", expected);
+    r->ok = dk_fail(r->err, DK_ERROR_FORMAT, "%s: \"%s\" is %.80s, expected %s: correct the file",
+                    r->name, key, found ? found : "?", expected);
     free(found);
 }
 
@@ -39,8 +39,10 @@ static void read_bool(struct reader *r, const char *key, bool *out)
 {
     json_t *value = value_of(r, key);
     if (value == NULL) return;
-    if (json_is_boolean(value)) *out = json_is_true(value);
-    else complain(r, key, "true or false");
+    if (json_is_boolean(value))
+        *out = json_is_true(value);
+    else
+        complain(r, key, "true or false");
 }
 
 static void read_tristate(struct reader *r, const char *key, int *out)
@@ -100,7 +102,8 @@ static bool choose(const struct choice *choices, const char *word, int *out)
 static void read_choice(struct reader *r, const char *key, const struct choice *choices, int *out)
 {
     json_t *value = value_of(r, key);
-    if (value == NULL || (json_is_string(value) && choose(choices, json_string_value(value), out))) return;
+    if (value == NULL || (json_is_string(value) && choose(choices, json_string_value(value), out)))
+        return;
     char expected[300];
     size_t used = (size_t)snprintf(expected, sizeof expected, "one of");
     for (const struct choice *c = choices; c->word && used < sizeof expected; c++)
@@ -108,7 +111,7 @@ static void read_choice(struct reader *r, const char *key, const struct choice *
     complain(r, key, expected);
 }
 
-/* ---- the file --------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static const struct choice BETA_SCHEDULES[] = {{"linear", BETA_LINEAR},
                                                {"scaled_linear", BETA_SCALED_LINEAR},
@@ -120,27 +123,37 @@ static const struct choice PREDICTIONS[] = {{"epsilon", DK_PREDICTS_EPS},
                                             {NULL, 0}};
 static const struct choice SPACINGS[] = {
     {"leading", DK_LEADING}, {"linspace", DK_LINSPACE}, {"trailing", DK_TRAILING}, {NULL, 0}};
-static const struct choice FINALS[] = {{"zero", FINAL_ZERO}, {"sigma_min", FINAL_SIGMA_MIN}, {NULL, 0}};
+static const struct choice FINALS[] = {
+    {"zero", FINAL_ZERO}, {"sigma_min", FINAL_SIGMA_MIN}, {NULL, 0}};
 static const struct choice INTERPOLATIONS[] = {{"linear", 0}, {"log_linear", 1}, {NULL, 0}};
 static const struct choice TIMESTEP_TYPES[] = {{"discrete", 0}, {"continuous", 1}, {NULL, 0}};
-static const struct choice EDM_SCHEDULES[] = {{"karras", SIGMAS_KARRAS}, {"exponential", SIGMAS_EXPONENTIAL}, {NULL, 0}};
+static const struct choice EDM_SCHEDULES[] = {
+    {"karras", SIGMAS_KARRAS}, {"exponential", SIGMAS_EXPONENTIAL}, {NULL, 0}};
 /* 1: the noise form, 2: stochastic, 4: data form. */
-static const struct choice ALGORITHMS[] = {{"dpmsolver++", 4}, {"dpmsolver", 1}, {"sde-dpmsolver++", 6},
-                                           {"deis", 0},        {"data_prediction", 0}, {NULL, 0}};
-/* solver_type means another thing in each class; what a solver does not know it takes as its default. */
-static const struct choice SOLVER_TYPES[] = {{"midpoint", DK_SOLVER_MIDPOINT}, {"heun", DK_SOLVER_HEUN},
-                                             {"bh1", DK_SOLVER_BH1},           {"bh2", DK_SOLVER_BH2},
-                                             {"logrho", DK_SOLVER_DEFAULT},    {NULL, 0}};
-static const struct choice VARIANCES[] = {{"fixed_small", 0}, {"fixed_small_log", 0}, {"fixed_large", 1},
-                                          {"fixed_large_log", 1}, {NULL, 0}};
+static const struct choice ALGORITHMS[] = {{"dpmsolver++", 4},     {"dpmsolver", 1},
+                                           {"sde-dpmsolver++", 6}, {"deis", 0},
+                                           {"data_prediction", 0}, {NULL, 0}};
+/*
+ * solver_type means another thing in each class; what a solver does not know it takes as its
+ * default.
+ */
+static const struct choice SOLVER_TYPES[] = {
+    {"midpoint", DK_SOLVER_MIDPOINT}, {"heun", DK_SOLVER_HEUN},      {"bh1", DK_SOLVER_BH1},
+    {"bh2", DK_SOLVER_BH2},           {"logrho", DK_SOLVER_DEFAULT}, {NULL, 0}};
+static const struct choice VARIANCES[] = {{"fixed_small", 0},
+                                          {"fixed_small_log", 0},
+                                          {"fixed_large", 1},
+                                          {"fixed_large_log", 1},
+                                          {NULL, 0}};
 
 static void read_class(struct reader *r, struct scheduler_config *c)
 {
     json_t *value = value_of(r, "_class_name");
     if (value == NULL) return;
     const char *text = json_string_value(value);
-    if (text == NULL || strlen(text) >= sizeof c->class_name || strspn(text, "abcdefghijklmnopqrstuvwxyz"
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != strlen(text))
+    if (text == NULL || strlen(text) >= sizeof c->class_name ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyz"
+                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != strlen(text))
         complain(r, "_class_name", "a scheduler's class, letters and digits");
     else
         strcpy(c->class_name, text);
@@ -185,7 +198,8 @@ static void read_noise(struct reader *r, struct scheduler_config *c)
     read_number(r, "sigma_max", 1e-3, 1e6, &c->sigma_max);
     read_number(r, "sigma_data", 1e-3, 1e3, &c->sigma_data);
     read_number(r, "rho", 0.1, 100, &c->rho);
-    if (r->ok && c->sigma_max > 0 && c->sigma_min >= c->sigma_max) complain(r, "sigma_min", "less than sigma_max");
+    if (r->ok && c->sigma_max > 0 && c->sigma_min >= c->sigma_max)
+        complain(r, "sigma_min", "less than sigma_max");
 }
 
 static void read_grid(struct reader *r, struct scheduler_config *c)
@@ -214,9 +228,11 @@ static void read_grid(struct reader *r, struct scheduler_config *c)
     bool flow = false;
     read_bool(r, "use_flow_sigmas", &flow);
     if (flow && r->ok)
-        r->ok = dk_fail(r->err, DK_ERROR_UNSUPPORTED, "%s: use_flow_sigmas is for flow models, this program runs "
-                                                      "diffusion U-Nets: choose another model", r->name);
-    c->final_sigma = (enum final_sigma)final;
+        r->ok = dk_fail(r->err, DK_ERROR_UNSUPPORTED,
+                        "%s: use_flow_sigmas is for flow models, this program runs "
+                        "diffusion U-Nets: choose another model",
+                        r->name);
+    c->final_sigma = (enum final_sigma) final;
     c->interpolate_log = log_linear != 0;
     c->continuous_t = continuous != 0;
     c->sigma_schedule = (enum sigma_schedule)schedule;
@@ -238,7 +254,8 @@ static void read_disable_corrector(struct reader *r, struct dk_solver_options *o
     if (!json_is_array(list)) complain(r, "disable_corrector", "a list of step numbers");
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *step = json_array_get(list, i);
-        if (!json_is_integer(step) || json_integer_value(step) < 0 || json_integer_value(step) > 63) {
+        if (!json_is_integer(step) || json_integer_value(step) < 0 ||
+            json_integer_value(step) > 63) {
             complain(r, "disable_corrector", "step numbers from 0 to 63");
             return;
         }
@@ -306,7 +323,8 @@ void scheduler_config_default(struct scheduler_config *config)
 }
 
 /* Consumes root; NULL (with the reason in err already) is passed on. */
-static bool read_object(const char *name, json_t *root, struct scheduler_config *config, struct dk_error *err)
+static bool read_object(const char *name, json_t *root, struct scheduler_config *config,
+                        struct dk_error *err)
 {
     struct reader r = {name, root, err, root != NULL};
     set_blank(config);
@@ -322,8 +340,8 @@ static bool read_object(const char *name, json_t *root, struct scheduler_config 
 
 enum { MAX_DEPTH = 8 };
 
-bool scheduler_config_parse(const char *name, const char *text, size_t n_bytes, struct scheduler_config *config,
-                            struct dk_error *err)
+bool scheduler_config_parse(const char *name, const char *text, size_t n_bytes,
+                            struct scheduler_config *config, struct dk_error *err)
 {
     return read_object(name, json_object_parse(text, n_bytes, MAX_DEPTH, name, err), config, err);
 }
@@ -334,7 +352,7 @@ bool scheduler_config_read(const char *path, struct scheduler_config *config, st
     return read_object(path, json_object_read(path, max_bytes, MAX_DEPTH, err), config, err);
 }
 
-/* ---- alpha_bar -------------------------------------------------------------------------------------------------- */
+/* ---- alpha_bar ------------------------------------------------------------------------------- */
 
 /* torch.linspace in f32: from both ends towards the middle. */
 static float linspace_f32(float first, float last, int n, int i)
@@ -356,18 +374,24 @@ static float beta_at(const struct scheduler_config *c, int i)
     float root;
     int n = c->n_train;
     switch (c->beta_schedule) {
-    case BETA_LINEAR: return linspace_f32((float)c->beta_start, (float)c->beta_end, n, i);
+    case BETA_LINEAR:
+        return linspace_f32((float)c->beta_start, (float)c->beta_end, n, i);
     case BETA_SCALED_LINEAR:
         root = linspace_f32((float)sqrt(c->beta_start), (float)sqrt(c->beta_end), n, i);
         return root * root;
     case BETA_SQUARED_COSINE:
-        return (float)fmin(1 - cosine_alpha_bar((i + 1.0) / n) / cosine_alpha_bar((double)i / n), 0.999);
-    case BETA_TRAINED: return (float)c->trained_betas[i];
+        return (float)fmin(1 - cosine_alpha_bar((i + 1.0) / n) / cosine_alpha_bar((double)i / n),
+                           0.999);
+    case BETA_TRAINED:
+        return (float)c->trained_betas[i];
     }
     return 0;
 }
 
-/* Lin et al. 2023, arXiv:2305.08891, algorithm 1: shift and scale sqrt(alpha_bar) so that the last is 0. */
+/*
+ * Lin et al. 2023, arXiv:2305.08891, algorithm 1: shift and scale sqrt(alpha_bar) so that the
+ * last is 0.
+ */
 static void rescale_to_zero_snr(double *alpha_bar, int n)
 {
     double first = sqrt(alpha_bar[0]), last = sqrt(alpha_bar[n - 1]);

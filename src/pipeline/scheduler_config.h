@@ -4,8 +4,9 @@
 #define PIPELINE_SCHEDULER_CONFIG_H
 
 /*
- * The keys are diffusers'. A key left out means what the scheduler in use takes as its default, which is not always
- * what the class named in the file would take; SCHEDULER_UNSET keeps the difference.
+ * The keys are diffusers'. A key left out means what the scheduler in use takes as its default,
+ * which is not always what the class named in the file would take; SCHEDULER_UNSET keeps the
+ * difference.
  */
 
 #include "base/error.h"
@@ -58,11 +59,14 @@ struct scheduler_config {
 /* Stable Diffusion's noise and an Euler scheduler: for files that say nothing. */
 void scheduler_config_default(struct scheduler_config *config);
 
-/* Every value is checked against the range that makes sense; what is out of it is refused, unknown keys are not. */
+/*
+ * Every value is checked against the range that makes sense; what is out of it is refused,
+ * unknown keys are not.
+ */
 bool scheduler_config_read(const char *path, struct scheduler_config *config, struct dk_error *err);
 /* The same from memory; name is for messages. */
-bool scheduler_config_parse(const char *name, const char *text, size_t n_bytes, struct scheduler_config *config,
-                            struct dk_error *err);
+bool scheduler_config_parse(const char *name, const char *text, size_t n_bytes,
+                            struct scheduler_config *config, struct dk_error *err);
 
 /* alpha_bar[n_train] of this config, as diffusers computes it (products in f32). */
 void scheduler_config_alpha_bar(const struct scheduler_config *config, double *alpha_bar);

@@ -29,7 +29,7 @@ static bool has(const struct making *m, uint32_t flag)
     return (m->scheduler->flags & flag) != 0;
 }
 
-/* ---- spacings: Lin et al. 2023, arXiv:2305.08891, table 2 -------------------------------------------------------- */
+/* ---- spacings: Lin et al. 2023, arXiv:2305.08891, table 2 ------------------------------------ */
 
 /* numpy's: the last value is exact, where rounding could leave the table. */
 static double linspace(double first, double last, int n, int i)
@@ -46,19 +46,23 @@ static void space_timesteps(struct making *m)
     int n_spaced = has(m, DK_DROPS_LAST) && n < n_train ? n + 1 : n;
     int stride = n_train / n_spaced, offset = m->config->steps_offset;
     if (m->spacing == DK_LEADING && (n_spaced - 1) * stride + offset > n_train - 1) {
-        offset = n_train - 1 - (n_spaced - 1) * stride; /* 1000 steps with offset 1 would ask for timestep 1000 */
+        offset = n_train - 1 -
+                 (n_spaced - 1) * stride; /* 1000 steps with offset 1 would ask for timestep 1000 */
         m->literal = false;
     }
     for (int i = 0; i < n; i++) {
         int from_end = n_spaced - 1 - i;
-        if (m->spacing == DK_LEADING) m->t[i] = from_end * stride + offset;
-        else if (m->spacing == DK_TRAILING) m->t[i] = rint(n_train - i * ((double)n_train / n)) - 1;
-        else m->t[i] = linspace(0, n_train - 1, n_spaced, from_end);
+        if (m->spacing == DK_LEADING)
+            m->t[i] = from_end * stride + offset;
+        else if (m->spacing == DK_TRAILING)
+            m->t[i] = rint(n_train - i * ((double)n_train / n)) - 1;
+        else
+            m->t[i] = linspace(0, n_train - 1, n_spaced, from_end);
         if (has(m, DK_INTEGER_T)) m->t[i] = rint(m->t[i]);
     }
 }
 
-/* ---- sigma at a timestep ----------------------------------------------------------------------------------------- */
+/* ---- sigma at a timestep --------------------------------------------------------------------- */
 
 /* Between trained timesteps linear in sigma (diffusers) or in ln sigma (k-diffusion). */
 static double sigma_of_t(const struct dk_noise_model *model, double t, bool in_log)
@@ -69,7 +73,7 @@ static double sigma_of_t(const struct dk_noise_model *model, double t, bool in_l
     return in_log ? exp(log(a) + (log(b) - log(a)) * share) : a + (b - a) * share;
 }
 
-/* ---- schedules by formula: sigma[n] between two ends ------------------------------------------------------------- */
+/* ---- schedules by formula: sigma[n] between two ends ----------------------------------------- */
 
 /* Karras et al. 2022, arXiv:2206.00364, eq. 5. */
 static void karras(const struct making *m, double max, double min)
@@ -85,7 +89,10 @@ static void exponential(const struct making *m, double max, double min)
     for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(log(max), log(min), m->n, i));
 }
 
-/* The regularised incomplete beta function I_x(a, b) by Lentz's continued fraction (DLMF 8.17.22). */
+/*
+ * The regularised incomplete beta function I_x(a, b) by Lentz's continued fraction (DLMF
+ * 8.17.22).
+ */
 static double incomplete_beta(double x, double a, double b)
 {
     if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
@@ -111,8 +118,10 @@ static double beta_quantile(double p, double a, double b)
     double low = 0, high = 1;
     for (int i = 0; i < 80; i++) {
         double middle = (low + high) / 2;
-        if (incomplete_beta(middle, a, b) < p) low = middle;
-        else high = middle;
+        if (incomplete_beta(middle, a, b) < p)
+            low = middle;
+        else
+            high = middle;
     }
     return (low + high) / 2;
 }
@@ -124,13 +133,16 @@ static void beta(const struct making *m, double max, double min)
         m->sigma[i] = min + (max - min) * beta_quantile(linspace(1, 0, m->n, i), 0.6, 0.6);
 }
 
-/* Sabour et al. 2024, arXiv:2404.14507, appendix: optimal for a Gaussian in the sense of Kullback and Leibler. */
+/*
+ * Sabour et al. 2024, arXiv:2404.14507, appendix: optimal for a Gaussian in the sense of Kullback
+ * and Leibler.
+ */
 static void kl_optimal(const struct making *m, double max, double min)
 {
     for (int i = 0; i < m->n; i++) m->sigma[i] = tan(linspace(atan(max), atan(min), m->n, i));
 }
 
-/* ---- schedules by timestep --------------------------------------------------------------------------------------- */
+/* ---- schedules by timestep ------------------------------------------------------------------- */
 
 /* k-diffusion's default ("normal" in ComfyUI): even timesteps, both ends included. */
 static void discrete(const struct making *m)
@@ -147,12 +159,15 @@ static void sgm_uniform(const struct making *m)
 /* ComfyUI's: every n_train / n-th of the table from the top, cut to whole timesteps. */
 static void simple(const struct making *m)
 {
-    for (int i = 0; i < m->n; i++) m->t[i] = m->model->n_train - 1 - (int)(i * ((double)m->model->n_train / m->n));
+    for (int i = 0; i < m->n; i++)
+        m->t[i] = m->model->n_train - 1 - (int)(i * ((double)m->model->n_train / m->n));
 }
 
-/* ---- schedules by table ------------------------------------------------------------------------------------------ */
+/* ---- schedules by table ---------------------------------------------------------------------- */
 
-/* n + 1 values linear in ln sigma through the table; the last is replaced by the end of the path. */
+/*
+ * n + 1 values linear in ln sigma through the table; the last is replaced by the end of the path.
+ */
 static void through_table(const struct making *m, const double *table, int n_table)
 {
     for (int i = 0; i < m->n; i++) {
@@ -163,37 +178,43 @@ static void through_table(const struct making *m, const double *table, int n_tab
     }
 }
 
-static void ays_sd1(const struct making *m) { through_table(m, AYS_SD1, 11); }
-static void ays_sdxl(const struct making *m) { through_table(m, AYS_SDXL, 11); }
+static void ays_sd1(const struct making *m)
+{
+    through_table(m, AYS_SD1, 11);
+}
+static void ays_sdxl(const struct making *m)
+{
+    through_table(m, AYS_SDXL, 11);
+}
 static void gits(const struct making *m)
 {
     int row = m->n < 2 ? 2 : m->n < GITS_MOST ? m->n : GITS_MOST;
     through_table(m, GITS[row - 2], row + 1);
 }
 
-/* ---- the names --------------------------------------------------------------------------------------------------- */
+/* ---- the names ------------------------------------------------------------------------------- */
 
 static const struct schedule {
     const char *name;
     void (*formula)(const struct making *m, double max, double min); /* sets sigma[] */
     void (*timesteps)(const struct making *m);                       /* or t[] */
-    void (*table)(const struct making *m);                           /* or sigma[], for Stable Diffusion's noise */
+    void (*table)(const struct making *m); /* or sigma[], for Stable Diffusion's noise */
 } SCHEDULES[] = {
-    {"karras", karras, NULL, NULL},
-    {"exponential", exponential, NULL, NULL},
-    {"beta", beta, NULL, NULL},
-    {"kl-optimal", kl_optimal, NULL, NULL},
-    {"discrete", NULL, discrete, NULL},
-    {"sgm-uniform", NULL, sgm_uniform, NULL},
-    {"simple", NULL, simple, NULL},
-    {"ays", NULL, NULL, ays_sd1},
-    {"ays-sdxl", NULL, NULL, ays_sdxl},
-    {"gits", NULL, NULL, gits},
+    {"karras", karras, NULL, NULL},     {"exponential", exponential, NULL, NULL},
+    {"beta", beta, NULL, NULL},         {"kl-optimal", kl_optimal, NULL, NULL},
+    {"discrete", NULL, discrete, NULL}, {"sgm-uniform", NULL, sgm_uniform, NULL},
+    {"simple", NULL, simple, NULL},     {"ays", NULL, NULL, ays_sd1},
+    {"ays-sdxl", NULL, NULL, ays_sdxl}, {"gits", NULL, NULL, gits},
 };
 /* Other spellings: A1111's, ComfyUI's and stable-diffusion.cpp's. */
 static const char *const SCHEDULE_ALIASES[][2] = {
-    {"normal", "discrete"},       {"uniform", "discrete"}, {"alignyoursteps", "ays"}, {"ayssd1", "ays"},
-    {"alignyourstepssdxl", "ays-sdxl"}, {"sgm", "sgm-uniform"}, {"loglinear", "exponential"},
+    {"normal", "discrete"},
+    {"uniform", "discrete"},
+    {"alignyoursteps", "ays"},
+    {"ayssd1", "ays"},
+    {"alignyourstepssdxl", "ays-sdxl"},
+    {"sgm", "sgm-uniform"},
+    {"loglinear", "exponential"},
 };
 
 static const struct schedule *find_schedule(struct making *m, const char *name)
@@ -206,14 +227,15 @@ static const struct schedule *find_schedule(struct making *m, const char *name)
     for (size_t i = 0; i < sizeof SCHEDULES / sizeof *SCHEDULES; i++) {
         registry_fold(SCHEDULES[i].name, known, sizeof known);
         if (strcmp(known, wanted) == 0) return &SCHEDULES[i];
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", SCHEDULES[i].name);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+                 SCHEDULES[i].name);
     }
-    dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas \"%.40s\": no such schedule: give a list of numbers or one of %s", name,
-            list);
+    dk_fail(m->err, DK_ERROR_ARGUMENT,
+            "sigmas \"%.40s\": no such schedule: give a list of numbers or one of %s", name, list);
     return NULL;
 }
 
-/* ---- the ways to nodes ------------------------------------------------------------------------------------------- */
+/* ---- the ways to nodes ----------------------------------------------------------------------- */
 
 static double range_max(const struct making *m)
 {
@@ -240,19 +262,25 @@ static bool by_name(struct making *m)
     const struct schedule *schedule = find_schedule(m, m->request->sigmas);
     if (schedule == NULL) return false;
     if (!schedule->formula && m->model->edm)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas \"%s\": this model (EDM) has no training timesteps: choose "
-                                                  "karras, exponential, beta or kl-optimal", schedule->name);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "sigmas \"%s\": this model (EDM) has no training timesteps: choose "
+                       "karras, exponential, beta or kl-optimal",
+                       schedule->name);
     if (schedule->table && fabs(range_max(m) / 14.6146 - 1) > 0.1)
         return dk_fail(m->err, DK_ERROR_ARGUMENT,
-                       "sigmas \"%s\": the table is for Stable Diffusion's noise, which begins at sigma 14.6; this "
-                       "model's begins at %.4g: choose karras or another formula", schedule->name, range_max(m));
+                       "sigmas \"%s\": the table is for Stable Diffusion's noise, which begins at "
+                       "sigma 14.6; this "
+                       "model's begins at %.4g: choose karras or another formula",
+                       schedule->name, range_max(m));
     if (schedule->timesteps) {
         schedule->timesteps(m);
         sigmas_from_timesteps(m, true);
         return true;
     }
-    if (schedule->table) schedule->table(m);
-    else schedule->formula(m, range_max(m), range_min(m));
+    if (schedule->table)
+        schedule->table(m);
+    else
+        schedule->formula(m, range_max(m), range_min(m));
     timesteps_from_sigmas(m);
     return true;
 }
@@ -262,8 +290,10 @@ static bool by_sigma_list(struct making *m)
     double max = range_max(m);
     for (int i = 0; i < m->n; i++) {
         if (!(m->sigma[i] > 0) || m->sigma[i] > max * 1.001)
-            return dk_fail(m->err, DK_ERROR_ARGUMENT, "sigmas: %g is out of this model's range: give numbers above 0, "
-                                                      "at most %.6g (a last 0 may be left out)", m->sigma[i], max);
+            return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                           "sigmas: %g is out of this model's range: give numbers above 0, "
+                           "at most %.6g (a last 0 may be left out)",
+                           m->sigma[i], max);
         m->sigma[i] = fmin(m->sigma[i], max);
     }
     timesteps_from_sigmas(m);
@@ -274,8 +304,9 @@ static bool by_timestep_list(struct making *m)
 {
     for (int i = 0; i < m->n; i++)
         if (!(m->t[i] >= 0 && m->t[i] <= m->model->n_train - 1))
-            return dk_fail(m->err, DK_ERROR_ARGUMENT, "timesteps: %g is out of range: give numbers from %d down to 0",
-                           m->t[i], m->model->n_train - 1);
+            return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                           "timesteps: %g is out of range: give numbers from %d down to 0", m->t[i],
+                           m->model->n_train - 1);
     sigmas_from_timesteps(m, true);
     return true;
 }
@@ -285,12 +316,14 @@ static bool by_scheduler(struct making *m)
 {
     struct dk_plan plan = {.model = m->model, .options = &m->config->solver, .n_steps = m->n};
     if (!m->scheduler->timesteps(&plan, m->t))
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: %s", m->scheduler->name, plan.reason);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: %s", m->scheduler->name,
+                       plan.reason);
     for (int i = 0; i < m->n; i++)
         if (!(m->t[i] >= 0 && m->t[i] <= m->model->n_train - 1))
-            return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: its own grid asks for timestep %g, this model has "
-                                                      "0 to %d: choose another scheduler", m->scheduler->name, m->t[i],
-                           m->model->n_train - 1);
+            return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                           "scheduler %s: its own grid asks for timestep %g, this model has "
+                           "0 to %d: choose another scheduler",
+                           m->scheduler->name, m->t[i], m->model->n_train - 1);
     sigmas_from_timesteps(m, false);
     return true;
 }
@@ -315,15 +348,23 @@ static void by_config_schedule(struct making *m)
         }
     }
     switch (m->config->sigma_schedule) {
-    case SIGMAS_KARRAS: karras(m, max, min); break;
-    case SIGMAS_BETA: beta(m, max, min); break;
-    default: exponential(m, max, min); break;
+    case SIGMAS_KARRAS:
+        karras(m, max, min);
+        break;
+    case SIGMAS_BETA:
+        beta(m, max, min);
+        break;
+    default:
+        exponential(m, max, min);
+        break;
     }
     timesteps_from_sigmas(m);
     if (!has(m, DK_INTEGER_SIGMA_T) || m->model->edm) return;
-    bool cuts = m->config->sigma_schedule == SIGMAS_EXPONENTIAL || m->config->sigma_schedule == SIGMAS_BETA;
+    bool cuts =
+        m->config->sigma_schedule == SIGMAS_EXPONENTIAL || m->config->sigma_schedule == SIGMAS_BETA;
     for (int i = 0; i < m->n; i++) m->t[i] = cuts ? floor(m->t[i] + 1e-9) : rint(m->t[i]);
-    if (!falls(m->t, m->n)) timesteps_from_sigmas(m); /* rounding made two alike: keep the fractions */
+    if (!falls(m->t, m->n))
+        timesteps_from_sigmas(m); /* rounding made two alike: keep the fractions */
 }
 
 static void by_spacing(struct making *m)
@@ -331,12 +372,15 @@ static void by_spacing(struct making *m)
     space_timesteps(m);
     sigmas_from_timesteps(m, false);
     if (!m->config->interpolate_log || !has(m, DK_EXPLODING)) return;
-    /* diffusers' "log_linear" keeps the timesteps and spreads n + 1 sigmas evenly in ln sigma, ends included. */
+    /*
+     * diffusers' "log_linear" keeps the timesteps and spreads n + 1 sigmas evenly in ln sigma,
+     * ends included.
+     */
     double max = log(range_max(m)), min = log(range_min(m));
     for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(max, min, m->n + 1, i));
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* The sigma of the last node: what the config says, unless options moved the grid below it. */
 static double end_sigma(struct making *m)
@@ -344,7 +388,8 @@ static double end_sigma(struct making *m)
     const struct scheduler_config *c = m->config;
     double end = 0;
     if (has(m, DK_ALPHA_END)) {
-        bool to_one = c->set_alpha_to_one == SCHEDULER_UNSET ? !has(m, DK_FIRST_ALPHA) : c->set_alpha_to_one != 0;
+        bool to_one = c->set_alpha_to_one == SCHEDULER_UNSET ? !has(m, DK_FIRST_ALPHA)
+                                                             : c->set_alpha_to_one != 0;
         if (!to_one) end = dk_table_sigma(m->model, 0);
     } else if (has(m, DK_SIGMA_END) && c->final_sigma == FINAL_SIGMA_MIN) {
         end = range_min(m);
@@ -355,7 +400,8 @@ static double end_sigma(struct making *m)
     if (last > end) return end;
     if (!m->literal) return 0;
     snprintf(m->out->warning, sizeof m->out->warning,
-             "the last of %d steps changes nothing: the model's scheduler config ends where the last timestep is",
+             "the last of %d steps changes nothing: the model's scheduler config ends where the "
+             "last timestep is",
              m->n);
     return last;
 }
@@ -365,22 +411,27 @@ static void make_nodes(struct making *m)
     struct dk_point *node = m->out->node;
     for (int i = 0; i < m->n; i++) {
         node[i] = dk_point_at(m->out->exploding, m->t[i], m->sigma[i]);
-        if (m->config->continuous_t && m->config->prediction == DK_PREDICTS_V && has(m, DK_EXPLODING))
+        if (m->config->continuous_t && m->config->prediction == DK_PREDICTS_V &&
+            has(m, DK_EXPLODING))
             node[i].t = log(m->sigma[i]) / 4;
     }
     node[m->n] = dk_point_at(m->out->exploding, -1, end_sigma(m));
 }
 
-/* Pure noise is x at the start, or x0 + sigma noise with x0 standing for a unit variance (spacing "leading", EDM). */
+/*
+ * Pure noise is x at the start, or x0 + sigma noise with x0 standing for a unit variance (spacing
+ * "leading", EDM).
+ */
 static double init_sigma(const struct making *m)
 {
     double sigma = m->sigma[0];
     if (!m->out->exploding) return 1;
-    if (m->model->edm || (m->spacing == DK_LEADING && !m->request->sigmas)) return sqrt(sigma * sigma + 1);
+    if (m->model->edm || (m->spacing == DK_LEADING && !m->request->sigmas))
+        return sqrt(sigma * sigma + 1);
     return sigma;
 }
 
-/* ---- the request ------------------------------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 static bool spacing_of(const char *name, enum dk_spacing *spacing, struct dk_error *err)
 {
@@ -390,7 +441,8 @@ static bool spacing_of(const char *name, enum dk_spacing *spacing, struct dk_err
         *spacing = (enum dk_spacing)i;
         return true;
     }
-    return dk_fail(err, DK_ERROR_ARGUMENT, "spacing \"%.40s\": unknown: give leading, linspace or trailing", name);
+    return dk_fail(err, DK_ERROR_ARGUMENT,
+                   "spacing \"%.40s\": unknown: give leading, linspace or trailing", name);
 }
 
 static bool is_list(const char *text)
@@ -414,7 +466,10 @@ static int read_list(const char *text, double *values, int limit)
     }
 }
 
-/* The number of steps: asked for, or the list's length (a last sigma of 0 is the end, not a step). */
+/*
+ * The number of steps: asked for, or the list's length (a last sigma of 0 is the end, not a
+ * step).
+ */
 static bool count_steps(struct making *m)
 {
     const struct sigmas_request *r = m->request;
@@ -429,15 +484,20 @@ static bool count_steps(struct making *m)
         if (n > 1 && !r->timesteps && values[n - 1] == 0) n--;
         free(values);
         if (n < 1)
-            return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s \"%.40s\": not a list: give up to %d numbers with commas "
-                                                      "between, falling", name, list, most);
+            return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                           "%s \"%.40s\": not a list: give up to %d numbers with commas "
+                           "between, falling",
+                           name, list, most);
         if (m->n != 0 && m->n != n)
-            return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s: the list has %d, but %d steps are asked for: leave one of "
-                                                      "the two out", name, n, m->n);
+            return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                           "%s: the list has %d, but %d steps are asked for: leave one of "
+                           "the two out",
+                           name, n, m->n);
         m->n = n;
     }
     if (m->n < 1 || m->n > most)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "steps: %d asked for, the model was trained with %d: give 1 to %d", m->n,
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "steps: %d asked for, the model was trained with %d: give 1 to %d", m->n,
                        most, most);
     return true;
 }
@@ -450,18 +510,26 @@ static bool check_request(struct making *m)
     if (r->spacing && !spacing_of(r->spacing, &m->spacing, m->err)) return false;
     const char *asked = r->spacing ? "spacing" : r->sigmas ? "sigmas" : NULL;
     if (own && asked)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "%s: scheduler %s has its own timesteps, those its models were "
-                                                  "distilled on: leave %s out, or give timesteps", asked, s->name, asked);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "%s: scheduler %s has its own timesteps, those its models were "
+                       "distilled on: leave %s out, or give timesteps",
+                       asked, s->name, asked);
     if (r->timesteps && asked)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "timesteps: given together with %s: leave one of the two out", asked);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "timesteps: given together with %s: leave one of the two out", asked);
     if (r->spacing && r->sigmas)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "spacing: given together with sigmas: leave one of the two out");
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "spacing: given together with sigmas: leave one of the two out");
     if (m->model->edm && (r->spacing || r->timesteps || own))
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: this model (EDM) has no training timesteps to choose "
-                                                  "from: use sigmas", s->name);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "scheduler %s: this model (EDM) has no training timesteps to choose "
+                       "from: use sigmas",
+                       s->name);
     if (m->model->edm && !has(m, DK_EXPLODING | DK_ANY_FORM))
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: not made for EDM models: choose euler, heun or "
-                                                  "dpmpp-2m", s->name);
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "scheduler %s: not made for EDM models: choose euler, heun or "
+                       "dpmpp-2m",
+                       s->name);
     return true;
 }
 
@@ -475,14 +543,18 @@ static bool fill_alpha_bar(struct making *m)
     double *last = &alpha_bar[c->n_train - 1];
     bool sigma_schedule = m->request->sigmas || c->sigma_schedule != SIGMAS_NONE;
     if (*last <= 0 && (!has(m, DK_ZERO_ALPHA) || sigma_schedule)) *last = 0x1p-24;
-    *m->model = (struct dk_noise_model){c->n_train, alpha_bar, c->prediction, c->edm, c->sigma_data};
+    *m->model =
+        (struct dk_noise_model){c->n_train, alpha_bar, c->prediction, c->edm, c->sigma_data};
     for (int i = 0; i < c->n_train; i++)
         if (!(alpha_bar[i] < (i ? alpha_bar[i - 1] : 1) && alpha_bar[i] >= 0))
-            return dk_fail(m->err, DK_ERROR_FORMAT, "scheduler config: alpha_bar does not fall at timestep %d: its betas "
-                                                    "are unsound", i);
+            return dk_fail(m->err, DK_ERROR_FORMAT,
+                           "scheduler config: alpha_bar does not fall at timestep %d: its betas "
+                           "are unsound",
+                           i);
     if (*last <= 0 && c->prediction == DK_PREDICTS_EPS)
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: at zero terminal SNR a model that predicts eps says "
-                                                  "nothing about the picture: such a config needs v_prediction",
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "scheduler %s: at zero terminal SNR a model that predicts eps says "
+                       "nothing about the picture: such a config needs v_prediction",
                        m->scheduler->name);
     return true;
 }
@@ -497,32 +569,38 @@ static bool make_grid(struct making *m)
     }
     if (r->sigmas) return by_name(m);
     if (m->scheduler->timesteps) return by_scheduler(m);
-    if (m->config->sigma_schedule != SIGMAS_NONE && (!r->spacing || m->model->edm)) by_config_schedule(m);
-    else by_spacing(m);
+    if (m->config->sigma_schedule != SIGMAS_NONE && (!r->spacing || m->model->edm))
+        by_config_schedule(m);
+    else
+        by_spacing(m);
     return true;
 }
 
 static bool check_grid(struct making *m)
 {
     if (!falls(m->sigma, m->n) || !falls(m->t, m->n))
-        return dk_fail(m->err, DK_ERROR_ARGUMENT, "scheduler %s: two of the %d %s are alike or out of order: give "
-                       "numbers that fall, or fewer steps", m->scheduler->name, m->n,
-                       m->request->timesteps ? "timesteps" : "sigmas");
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "scheduler %s: two of the %d %s are alike or out of order: give "
+                       "numbers that fall, or fewer steps",
+                       m->scheduler->name, m->n, m->request->timesteps ? "timesteps" : "sigmas");
     double top = m->model->n_train - 1;
     bool chosen = m->request->timesteps || is_list(m->request->sigmas) || m->scheduler->timesteps;
     if (!chosen && !m->model->edm && m->t[0] < 0.74 * top)
         snprintf(m->out->warning, sizeof m->out->warning,
-                 "%d steps by this spacing begin at timestep %.0f of %.0f, where a picture should already be there: "
-                 "use trailing spacing", m->n, m->t[0], top);
+                 "%d steps by this spacing begin at timestep %.0f of %.0f, where a picture should "
+                 "already be there: "
+                 "use trailing spacing",
+                 m->n, m->t[0], top);
     return true;
 }
 
-bool sigmas_make(struct sigmas *out, const struct sigmas_request *request, struct dk_noise_model *model,
-                 struct dk_error *err)
+bool sigmas_make(struct sigmas *out, const struct sigmas_request *request,
+                 struct dk_noise_model *model, struct dk_error *err)
 {
     const struct scheduler_config *c = request->config;
     const struct dk_scheduler *s = request->scheduler;
-    struct making m = {.request = request, .config = c, .scheduler = s, .model = model, .out = out, .err = err};
+    struct making m = {
+        .request = request, .config = c, .scheduler = s, .model = model, .out = out, .err = err};
     *out = (struct sigmas){0};
     bool own = s->timesteps != NULL;
     m.spacing = own || c->spacing == SCHEDULER_UNSET ? s->spacing : (enum dk_spacing)c->spacing;
@@ -538,8 +616,9 @@ bool sigmas_make(struct sigmas *out, const struct sigmas_request *request, struc
     double *work = malloc(sizeof *work * 2 * (n + 1));
     m.t = work;
     m.sigma = work ? work + n + 1 : NULL;
-    bool ok = out->node && work ? make_grid(&m) && check_grid(&m)
-                                : dk_fail(err, DK_ERROR_MEMORY, "scheduler: out of memory for %d steps", m.n);
+    bool ok = out->node && work
+                  ? make_grid(&m) && check_grid(&m)
+                  : dk_fail(err, DK_ERROR_MEMORY, "scheduler: out of memory for %d steps", m.n);
     if (ok) {
         make_nodes(&m);
         out->init_sigma = init_sigma(&m);
