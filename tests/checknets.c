@@ -345,6 +345,14 @@ static void check_batch(struct bench *b, const char *model)
         CHECK(bytes > 0 && memcmp(alone.data, sample(both, i).data, bytes) == 0,
               "%s: sample %d differs between batch and alone", model, (int)i);
     }
+    struct unet_case shared = two;
+    shared.x = sample(two.x, 1);
+    memcpy(two.x.data, shared.x.data, (size_t)tensor_count(shared.x) * sizeof *two.x.data);
+    both = run_case(b, unet, &two, 1.0f);
+    struct tensor answer = run_case(b, unet, &shared, 1.0f);
+    CHECK(tensor_count(answer) == tensor_count(both) && tensor_count(both) > 0 &&
+              memcmp(answer.data, both.data, (size_t)tensor_count(both) * sizeof(float)) == 0,
+          "%s: one latent for both samples differs from two equal ones", model);
     b->ops.n_threads = 2;
     arena_reset(&b->arena, mark);
     unet_free(unet);

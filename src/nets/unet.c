@@ -5,6 +5,7 @@
 #include "nets/unet_parts.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct unet_conditioning {
     int64_t n;                    /* samples */
@@ -206,45 +207,67 @@ static struct tensor feed_forward(const struct pass *p, const struct block *b, s
     return x;
 }
 
-/* x [n, tokens, c] is changed where it lies. */
+/*
+ * Both halves of guidance start from the same latent and differ only from the first cross-attention
+ * on. Until then they are one: x has k samples, of which sample i of the conditioning's n is
+ * x[i % k]. This makes them n.
+ */
+static struct tensor expand(const struct pass *p, struct tensor x)
+{
+    int64_t n = p->conditioning->n, k = x.dim[0];
+    if (x.rank == 0 || k == n) return x;
+    size_t each = (size_t)(tensor_count(x) / k);
+    struct tensor y = x;
+    y.dim[0] = n;
+    y = tensor_new(p->ops->arena, y.rank, y.dim, p->ops->err);
+    for (int64_t i = 0; y.rank && i < n; i++)
+        memcpy(y.data + (size_t)i * each, x.data + (size_t)(i % k) * each, each * sizeof *x.data);
+    return y;
+}
+
+/* x [k or n, tokens, c] is changed where it lies; answer [n, tokens, c]. */
 static struct tensor block_forward(const struct pass *p, const struct block *b, struct tensor x)
 {
     bool probed = b == p->unet->first;
     x = attend(p, &b->self, x, false);
     if (probed) show(p->unet, x, "tf0.b0.attn1");
-    x = attend(p, &b->cross, x, true);
+    x = attend(p, &b->cross, expand(p, x), true);
     if (probed) show(p->unet, x, "tf0.b0.attn2");
     x = feed_forward(p, b, x);
     if (probed) show(p->unet, x, "tf0.b0.ff");
     return x;
 }
 
-/* x [n, h, w, c] += the blocks' answer, where it lies. */
+/* x [k or n, h, w, c] plus the blocks' answer, where x lies if it has n samples, else above it. */
 static struct tensor transformer_forward(const struct pass *p, const struct transformer *t,
                                          struct tensor x)
 {
     struct ops *o = p->ops;
-    int64_t n = x.dim[0], height = x.dim[1], width = x.dim[2], c = x.dim[3];
+    int64_t height = x.dim[1], width = x.dim[2], c = x.dim[3];
+    struct tensor y = expand(p, x);
     size_t mark = arena_mark(o->arena);
     struct tensor h = op_conv(o, x, &(struct conv_args){.conv = &t->proj_in, .norm = &t->norm});
-    h = op_reshape(o, h, 3, (const int64_t[]){n, height * width, c});
+    h = op_reshape(o, h, 3, (const int64_t[]){x.dim[0], height * width, c});
     if (t->blocks == p->unet->first) show(p->unet, h, "tf0.proj_in");
     for (int i = 0; i < t->n_blocks; i++) h = block_forward(p, &t->blocks[i], h);
-    h = op_reshape(o, h, 4, (const int64_t[]){n, height, width, c});
-    x = op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &x, .into = &x});
+    h = op_reshape(o, h, 4, (const int64_t[]){y.dim[0], height, width, c});
+    y = op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &y, .into = &y});
     arena_reset(o->arena, mark);
-    if (t->blocks == p->unet->first) show(p->unet, x, "tf0");
-    return x;
+    if (t->blocks == p->unet->first) show(p->unet, y, "tf0");
+    return y;
 }
 
-/* A ResNet and, where there is one, its transformer: [n, h, w, out], all that stays in the arena.
- */
+/* A ResNet and, where there is one, its transformer: [k or n, h, w, out], all that stays. */
 static struct tensor layer_forward(const struct pass *p, const struct layer *layer, struct tensor x)
 {
-    struct tensor y = resnet_forward(&layer->resnet, p->ops, x, &p->time);
+    size_t mark = arena_mark(p->ops->arena);
+    struct tensor time = p->time;
+    time.dim[0] = x.dim[0]; /* while samples are one, so are their rows */
+    struct tensor y = resnet_forward(&layer->resnet, p->ops, x, &time);
     if (layer->attention.n_blocks == 0) return y;
     if (layer->attention.blocks == p->unet->first) show(p->unet, y, "resnet0");
-    return transformer_forward(p, &layer->attention, y);
+    struct tensor z = transformer_forward(p, &layer->attention, y);
+    return z.data == y.data ? z : tensor_keep(p->ops->arena, mark, z);
 }
 
 /* [n, time width]: linear_2(silu(linear_1(sinusoids + guidance))) + added, then the silu that every
@@ -279,12 +302,14 @@ static struct tensor down_forward(struct pass *p, int i, struct tensor x)
     const struct level *level = &p->unet->down[i];
     struct ops *o = p->ops;
     for (int j = 0; j < level->n_layers; j++) {
-        x = push(p, arena_mark(o->arena), layer_forward(p, &level->layers[j], x));
+        size_t mark = arena_mark(o->arena);
+        x = push(p, mark, layer_forward(p, &level->layers[j], x));
         show(p->unet, x, "down.%d.res%d", i, j);
     }
     if (!weight_exists(&level->resize.weight)) return x;
-    x = push(p, arena_mark(o->arena),
-             op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2}));
+    size_t mark = arena_mark(o->arena);
+    x = op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2});
+    push(p, mark, x);
     show(p->unet, x, "down.%d.res%d", i, level->n_layers);
     return x;
 }
@@ -305,8 +330,9 @@ static struct tensor up_forward(struct pass *p, int i, struct tensor x)
     const struct level *level = &p->unet->up[i];
     struct ops *o = p->ops;
     for (int j = 0; j < level->n_layers; j++) {
-        p->n_skips--;
-        struct tensor both = op_concat(o, x, p->skips[p->n_skips]); /* [n, h, w, c + skip's c] */
+        struct tensor skip = p->skips[--p->n_skips];
+        if (skip.dim[0] != x.dim[0]) skip = expand(p, skip);
+        struct tensor both = op_concat(o, x, skip); /* [n, h, w, c + skip's c] */
         x = layer_forward(p, &level->layers[j], both);
         if (j + 1 == level->n_layers && weight_exists(&level->resize.weight)) {
             struct tensor next =
@@ -321,14 +347,28 @@ static struct tensor up_forward(struct pass *p, int i, struct tensor x)
     return x;
 }
 
+/* The latents' number must divide the conditioning's, and their channels must be the network's. */
+static bool latents_fit(const struct unet *u, struct ops *o, struct tensor x,
+                        const struct unet_conditioning *c)
+{
+    if (!ops_ok(o) || !c || x.rank == 0) return false;
+    if (x.rank == 4 && x.dim[3] == unet_in_channels(u) && c->n % x.dim[0] == 0) return true;
+    return dk_fail(o->err, DK_ERROR_ARGUMENT,
+                   "latents: %lld of %lld channels, expected a divisor of %lld and %lld channels",
+                   (long long)x.dim[0], (long long)x.dim[3], (long long)c->n,
+                   (long long)unet_in_channels(u));
+}
+
 struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
                            const struct unet_conditioning *conditioning)
 {
-    if (!conditioning) return (struct tensor){0};
+    if (!latents_fit(unet, o, x, conditioning)) return (struct tensor){0};
     size_t mark = arena_mark(o->arena);
     struct pass p = {.unet = unet, .ops = o, .conditioning = conditioning};
     p.time = time_embedding(unet, o, timestep, conditioning);
-    x = push(&p, arena_mark(o->arena), op_conv(o, x, &(struct conv_args){.conv = &unet->conv_in}));
+    if (conditioning->added.rank) x = expand(&p, x); /* SDXL: the text is in the time embedding */
+    size_t first = arena_mark(o->arena);
+    x = push(&p, first, op_conv(o, x, &(struct conv_args){.conv = &unet->conv_in}));
     show(unet, x, "conv_in");
     for (int i = 0; i < unet->n_levels; i++) x = down_forward(&p, i, x);
     x = mid_forward(&p, x);
@@ -336,5 +376,5 @@ struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor
     x = op_conv(
         o, x,
         &(struct conv_args){.conv = &unet->conv_out, .norm = &unet->norm_out, .act = ACT_SILU});
-    return tensor_keep(o->arena, mark, x);
+    return tensor_keep(o->arena, mark, expand(&p, x));
 }

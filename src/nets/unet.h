@@ -64,8 +64,11 @@ unet_condition(const struct unet *unet, struct ops *o, struct tensor context,
                const float *time_ids /* [n, 6] or NULL: SDXL sizes and crop */,
                float guidance /* for LCM models, else ignored */);
 
-/* x [n, h, w, in], timestep (may be fractional), answer [n, h, w, out]. n must equal the
- * conditioning's n. */
+/*
+ * timestep may be fractional; answer [n, h, w, out], n as in the conditioning. x [k, h, w, in], k a
+ * divisor of n: sample i starts from x[i % k], so that both halves of guidance need one latent and
+ * share the work up to the first cross-attention. The answer is the same as with x repeated.
+ */
 struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
                            const struct unet_conditioning *conditioning);
 

@@ -190,16 +190,15 @@ static bool fill_extra_channels(struct group *g)
     return moments.rank > 0;
 }
 
-/* Scaled latents for one call: [rows, h, w, in], the same for both halves of guidance. */
+/* Scaled latents for one call: [n, h, w, in], the same for both halves of guidance. */
 static struct tensor unet_input(struct group *g, int call)
 {
     int64_t in = unet_in_channels(g->model->unet), cells = g->h * g->w;
-    struct tensor input =
-        tensor_new4(g->ops.arena, (int64_t)(g->guided ? 2 * g->n : g->n), g->h, g->w, in, g->err);
+    struct tensor input = tensor_new4(g->ops.arena, (int64_t)g->n, g->h, g->w, in, g->err);
     if (input.rank == 0) return input;
     size_t n = (size_t)(cells * g->c), row = (size_t)(cells * in);
     for (size_t k = 0; k < g->n; k++) {
-        float *to = input.data + (g->guided ? g->n + k : k) * row;
+        float *to = input.data + k * row;
         float *scaled = g->states[k].planar; /* free between draws */
         sampler_scale_input(g->sampler, call, g->x.data + k * n, scaled, n);
         for (int64_t i = 0; i < cells; i++) {
@@ -208,7 +207,6 @@ static struct tensor unet_input(struct group *g, int call)
                 memcpy(to + i * in + g->c, g->extra + i * (in - g->c),
                        (size_t)(in - g->c) * sizeof(float));
         }
-        if (g->guided) memcpy(input.data + k * row, to, row * sizeof(float));
     }
     return input;
 }
