@@ -4,6 +4,7 @@
 
 #include "pipeline/prompt.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,8 +98,8 @@ static void apply_weights(struct tensor hidden, const float *weights)
             after += sum * (double)w[t];
             for (int64_t c = 0; c < width; c++) state[t * width + c] *= w[t];
         }
-        if (before == after || after == 0) continue;
         float scale = (float)(before / after);
+        if (!isfinite(scale)) continue; /* a mean of zero cannot be kept */
         for (int64_t j = 0; j < tokens * width; j++) state[j] *= scale;
     }
 }
