@@ -9,27 +9,41 @@
 /* ---- functions of eight values --------------------------------------------------------------------------------- */
 
 /*
- * exp(x) = 2^n exp(r), r = x - n ln 2 in two parts, exp(r) = 1 + r + r^2 q(r) with q fitted for least relative error
- * on |r| <= ln(2) / 2 (3e-9, so the rounding of f32 dominates). Results below the smallest normal become 0, those
- * above about 2.4e38 stay there; NaN stays NaN.
+ * 2^n * 2^f with n whole and |f| <= 1/2; 2^f = 1 + f q(f), q fitted for least relative error (2e-9, so the rounding of
+ * f32 dominates). Below the smallest normal the answer is 0; n must not exceed 127; NaN stays NaN.
  */
+static inline __m256 scaled_power(__m256 n, __m256 f)
+{
+    __m256 q = _mm256_set1_ps(1.53532528e-4f);
+    q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(1.33990054e-3f));
+    q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(9.61843878e-3f));
+    q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(5.55033199e-2f));
+    q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(0.240226477f));
+    q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(0.693147182f));
+    __m256 p = _mm256_fmadd_ps(q, f, _mm256_set1_ps(1.0f));
+    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+    return _mm256_andnot_ps(_mm256_cmp_ps(n, _mm256_set1_ps(-126.0f), _CMP_LT_OQ), p);
+}
+
+static inline __m256 nearest(__m256 x)
+{
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/* exp(x) = 2^(x / ln 2), 1 / ln 2 in two parts. Answers above about 2.4e38 stay there. */
 static inline __m256 exp8(__m256 x)
 {
-    const __m256 low = _mm256_set1_ps(-87.33f);
-    __m256 y = _mm256_min_ps(_mm256_set1_ps(88.376f), x);
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(y, _mm256_set1_ps(1.44269504f)),
-                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), y);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
-    __m256 q = _mm256_set1_ps(1.38145312e-3f);
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(8.36874638e-3f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(4.16683927e-2f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.166665211f));
-    q = _mm256_fmadd_ps(q, r, _mm256_set1_ps(0.49999994f));
-    __m256 p = _mm256_add_ps(_mm256_fmadd_ps(q, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
-    __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
-    return _mm256_andnot_ps(_mm256_cmp_ps(x, low, _CMP_LT_OQ), p);
+    const __m256 high = _mm256_set1_ps(1.44269502f), low = _mm256_set1_ps(1.92596299e-8f);
+    x = _mm256_min_ps(_mm256_set1_ps(88.376f), x);
+    __m256 n = nearest(_mm256_mul_ps(x, high));
+    return scaled_power(n, _mm256_fmadd_ps(x, low, _mm256_fmsub_ps(x, high, n)));
+}
+
+/* 2^x for x <= 127. */
+static inline __m256 power8(__m256 x)
+{
+    __m256 n = nearest(x);
+    return scaled_power(n, _mm256_sub_ps(x, n));
 }
 
 /* x / (1 + exp(-factor x)) */
@@ -58,7 +72,7 @@ static inline __m256 gelu8(__m256 x)
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.148308188f));
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.918442845f));
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.62790728f));
-    __m256 erfc = exp8(_mm256_mul_ps(_mm256_mul_ps(p, z), _mm256_set1_ps(-0.693147181f)));
+    __m256 erfc = power8(_mm256_xor_ps(_mm256_mul_ps(p, z), sign));
     __m256 half = _mm256_blendv_ps(_mm256_sub_ps(_mm256_set1_ps(2.0f), erfc), erfc, x);
     return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_set1_ps(0.5f)), half);
 }
@@ -166,8 +180,9 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
 }
 
 /*
- * A tile of some rows times 16 columns, all sums in registers over the runs of a block. Written with one variable a
- * register: compilers keep arrays of vectors in memory here, which costs half the speed.
+ * A tile of some rows times 16 columns, or times 8 where the panel has no more: all sums in registers over the runs of
+ * a block. Written with one variable a register: compilers keep arrays of vectors in memory here, which costs half
+ * the speed.
  */
 #define ROWS_1(X) X(0)
 #define ROWS_2(X) ROWS_1(X) X(1)
@@ -184,6 +199,7 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
     value = _mm256_broadcast_ss(a##i + at);                                                                            \
     low##i = _mm256_fmadd_ps(value, b0, low##i);                                                                       \
     high##i = _mm256_fmadd_ps(value, b1, high##i);
+#define MULTIPLY_HALF(i) low##i = _mm256_fmadd_ps(_mm256_broadcast_ss(a##i + at), b0, low##i);
 #define ADVANCE(i) a##i += unroll;
 #define FINISH(i) finish_row(g, row + i, low##i, high##i);
 #define KEEP(i)                                                                                                        \
@@ -196,9 +212,24 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
         __m256 value, b0 = _mm256_load_ps(b + at * GEMM_PANEL), b1 = _mm256_load_ps(b + at * GEMM_PANEL + 8);           \
         ROWS_##n(MULTIPLY)                                                                                             \
     } while (0)
+#define STEP_HALF(n, step)                                                                                             \
+    do {                                                                                                               \
+        enum { at = step };                                                                                            \
+        __m256 b0 = _mm256_load_ps(b + at * GEMM_PANEL);                                                               \
+        ROWS_##n(MULTIPLY_HALF)                                                                                        \
+    } while (0)
+#define EIGHT_STEPS(step, n)                                                                                           \
+    step(n, 0);                                                                                                        \
+    step(n, 1);                                                                                                        \
+    step(n, 2);                                                                                                        \
+    step(n, 3);                                                                                                        \
+    step(n, 4);                                                                                                        \
+    step(n, 5);                                                                                                        \
+    step(n, 6);                                                                                                        \
+    step(n, 7);
 
-#define DEFINE_TILE(n)                                                                                                 \
-    static void tile_##n(const struct gemm *g, const struct block *block, size_t row)                                  \
+#define DEFINE_TILE(name, n, step)                                                                                     \
+    static void name(const struct gemm *g, const struct block *block, size_t row)                                      \
     {                                                                                                                  \
         const float *b = block->b;                                                                                     \
         ROWS_##n(START)                                                                                                \
@@ -207,20 +238,13 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
             size_t k = block->runs[r].k;                                                                               \
             for (; k >= 8; k -= 8) {                                                                                   \
                 enum { unroll = 8 };                                                                                   \
-                STEP(n, 0);                                                                                            \
-                STEP(n, 1);                                                                                            \
-                STEP(n, 2);                                                                                            \
-                STEP(n, 3);                                                                                            \
-                STEP(n, 4);                                                                                            \
-                STEP(n, 5);                                                                                            \
-                STEP(n, 6);                                                                                            \
-                STEP(n, 7);                                                                                            \
+                EIGHT_STEPS(step, n)                                                                                   \
                 b += unroll * GEMM_PANEL;                                                                              \
                 ROWS_##n(ADVANCE)                                                                                      \
             }                                                                                                          \
             for (; k > 0; k--) {                                                                                       \
                 enum { unroll = 1 };                                                                                   \
-                STEP(n, 0);                                                                                            \
+                step(n, 0);                                                                                            \
                 b += unroll * GEMM_PANEL;                                                                              \
                 ROWS_##n(ADVANCE)                                                                                      \
             }                                                                                                          \
@@ -232,12 +256,18 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
         }                                                                                                              \
     }
 
-DEFINE_TILE(1)
-DEFINE_TILE(2)
-DEFINE_TILE(3)
-DEFINE_TILE(4)
-DEFINE_TILE(5)
-DEFINE_TILE(6)
+DEFINE_TILE(tile_1, 1, STEP)
+DEFINE_TILE(tile_2, 2, STEP)
+DEFINE_TILE(tile_3, 3, STEP)
+DEFINE_TILE(tile_4, 4, STEP)
+DEFINE_TILE(tile_5, 5, STEP)
+DEFINE_TILE(tile_6, 6, STEP)
+DEFINE_TILE(half_1, 1, STEP_HALF)
+DEFINE_TILE(half_2, 2, STEP_HALF)
+DEFINE_TILE(half_3, 3, STEP_HALF)
+DEFINE_TILE(half_4, 4, STEP_HALF)
+DEFINE_TILE(half_5, 5, STEP_HALF)
+DEFINE_TILE(half_6, 6, STEP_HALF)
 
 /* Asks for one share of the next block of b, so that it is near when its turn comes. */
 static void fetch(const float *b, size_t k, size_t share, size_t n_shares)
@@ -248,8 +278,10 @@ static void fetch(const float *b, size_t k, size_t share, size_t n_shares)
 
 static void gemm(const struct gemm *g)
 {
-    static void (*const rest[])(const struct gemm *, const struct block *, size_t) = {NULL,   tile_1, tile_2,
-                                                                                      tile_3, tile_4, tile_5};
+    typedef void tile(const struct gemm *, const struct block *, size_t);
+    static tile *const tiles[2][7] = {{NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6},
+                                      {NULL, half_1, half_2, half_3, half_4, half_5, half_6}};
+    tile *const *of_rows = tiles[g->n <= 8 && !g->geglu];
     struct block block = {.b = g->b, .first = true};
     for (size_t r = 0; r < g->n_runs; r += block.n_runs) {
         size_t k = 0;
@@ -262,9 +294,9 @@ static void gemm(const struct gemm *g)
         size_t row = 0;
         for (; row + 6 <= g->m; row += 6) {
             if (next) fetch(next, k, row / 6, g->m / 6);
-            tile_6(g, &block, row);
+            of_rows[6](g, &block, row);
         }
-        if (row < g->m) rest[g->m - row](g, &block, row);
+        if (row < g->m) of_rows[g->m - row](g, &block, row);
         block.b += k * GEMM_PANEL;
         block.first = false;
     }
@@ -457,27 +489,31 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
 
 static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, float *sum)
 {
-    float tail[8], old = *max, top = old;
+    float old = *max, top = old;
     size_t whole = n & ~(size_t)7;
-    for (size_t i = 0; i < 8; i++) tail[i] = whole + i < n ? s[whole + i] : -INFINITY;
-    __m256 m = _mm256_max_ps(_mm256_set1_ps(old), _mm256_loadu_ps(tail));
+    const __m256i mask = mask8(n - whole);
+    const __m256 rest = _mm256_castsi256_ps(mask), infinity = _mm256_set1_ps(-INFINITY);
+    /* Where no score is, minus infinity: its power is 0. */
+    __m256 last = whole < n ? _mm256_blendv_ps(infinity, _mm256_maskload_ps(s + whole, mask), rest) : infinity;
+    __m256 m = _mm256_max_ps(_mm256_set1_ps(old), last);
     for (size_t i = 0; i < whole; i += 8) m = _mm256_max_ps(m, _mm256_loadu_ps(s + i));
     if (n > 0) top = max8(m);
-    __m256 factor8 = _mm256_set1_ps(scale), top8 = _mm256_set1_ps(top), total = _mm256_setzero_ps();
+    /* exp((s - top) scale) as a power of 2: the rounding of the exponent weighs little as it is below 0. */
+    __m256 factor8 = _mm256_set1_ps(scale * 1.44269504f), top8 = _mm256_set1_ps(top), total = _mm256_setzero_ps();
     for (size_t i = 0; i < whole; i += 8) {
-        __m256 e = exp8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + i), top8), factor8));
+        __m256 e = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + i), top8), factor8));
         _mm256_storeu_ps(s + i, e);
         total = _mm256_add_ps(total, e);
     }
     if (whole < n) {
-        __m256 e = exp8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(tail), top8), factor8));
-        e = _mm256_and_ps(e, _mm256_castsi256_ps(mask8(n - whole))); /* top may be NaN */
-        _mm256_maskstore_ps(s + whole, mask8(n - whole), e);
+        __m256 e = power8(_mm256_mul_ps(_mm256_sub_ps(last, top8), factor8));
+        e = _mm256_and_ps(e, rest); /* top may be NaN */
+        _mm256_maskstore_ps(s + whole, mask, e);
         total = _mm256_add_ps(total, e);
     }
     for (size_t i = n; i < n_all; i++) s[i] = 0;
     if (n == 0) return 1.0f;
-    float factor = old == top ? 1.0f : expf((old - top) * scale);
+    float factor = old == top ? 1.0f : old == -INFINITY ? 0.0f : expf((old - top) * scale);
     *max = top;
     *sum = *sum * factor + sum8(total);
     return factor;

@@ -85,6 +85,7 @@ static void add_keys(const struct attention *t, const struct tile *tile, size_t 
     g.a = tile->s, g.row = t->s_row, g.runs = &s_run;
     g.ldc = out_width, g.accumulate = k0 > 0;
     for (size_t p = 0; p < t->d_panels; p++) {
+        g.n = min_size(GEMM_PANEL, t->d - p * GEMM_PANEL);
         g.b = t->v_packed + head * t->v_size + (p * t->k_panels * GEMM_PANEL + k0) * GEMM_PANEL;
         g.c = tile->out + p * GEMM_PANEL;
         t->kernels->gemm(&g);
