@@ -490,10 +490,10 @@ static char *make_name(struct plan *plan, const struct job *job, struct dk_error
     const char *template = request.batch.name ? request.batch.name : DEFAULT_NAME;
     char *full = full_template(plan->folder, template);
     struct dk_error why = {0};
+    request.output = template; /* before .png is added, so that x.jpg is refused */
+    bool ok = output_check(&request, &why);
     request.output = full;
-    char *path = output_check(&request, &why)
-                     ? output_name(&request, plan->provenance->model_name, (int)job->index, &why)
-                     : NULL;
+    char *path = ok ? output_name(&request, plan->provenance->model_name, (int)job->index, &why) : NULL;
     free(full);
     if (!path) {
         const char *sentence = strncmp(why.message, "--output: ", 10) == 0 ? why.message + 10 : why.message;

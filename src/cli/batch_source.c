@@ -146,30 +146,41 @@ static void fields_free(struct fields *fields)
     *fields = (struct fields){NULL, 0};
 }
 
+/* Reads the field at *at into field and moves to the delimiter or the end; true if its quote was closed. */
+static bool read_field(const char **at, char delimiter, char *field, size_t *n)
+{
+    const char *p = *at;
+    bool open = *p == '"';
+    *n = 0;
+    if (open) p++;
+    for (; *p && (open || *p != delimiter); p++) {
+        if (open && *p == '"' && p[1] != '"') {
+            open = false;
+            continue;
+        }
+        if (open && *p == '"') p++;
+        field[(*n)++] = *p;
+    }
+    *at = p;
+    return !open;
+}
+
 /* Splits a record; false when a quote is still open at its end, so that the next line belongs to it. */
 static bool split(const char *record, char delimiter, struct fields *fields)
 {
-    size_t n_items = 1;
-    bool open = false;
+    size_t n_items = 1, n;
     for (const char *p = record; *p; p++) n_items += *p == delimiter;
+    char *field = text_alloc(strlen(record) + 1);
     fields->items = text_alloc(n_items * sizeof *fields->items);
     fields->n_items = 0;
+    bool closed;
     for (const char *p = record;; p++) {
-        char *field = text_alloc(strlen(p) + 1);
-        size_t n = 0;
-        open = *p == '"';
-        if (open) p++;
-        for (; *p && (open || *p != delimiter); p++) {
-            if (open && *p == '"' && p[1] != '"') {
-                open = false;
-                continue;
-            }
-            if (open && *p == '"') p++;
-            field[n++] = *p;
-        }
-        fields->items[fields->n_items++] = field;
-        if (!*p) return !open;
+        closed = read_field(&p, delimiter, field, &n);
+        fields->items[fields->n_items++] = text_copy_n(field, n);
+        if (!*p) break;
     }
+    free(field);
+    return closed;
 }
 
 static bool is_header(const char *line, char delimiter)
