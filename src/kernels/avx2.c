@@ -30,11 +30,10 @@ static inline __m256 nearest(__m256 x)
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* exp(x) = 2^(x / ln 2), 1 / ln 2 in two parts. Answers above about 2.4e38 stay there. */
+/* exp(x) = 2^(x / ln 2) for x <= 88, 1 / ln 2 in two parts. */
 static inline __m256 exp8(__m256 x)
 {
     const __m256 high = _mm256_set1_ps(1.44269502f), low = _mm256_set1_ps(1.92596299e-8f);
-    x = _mm256_min_ps(_mm256_set1_ps(88.376f), x);
     __m256 n = nearest(_mm256_mul_ps(x, high));
     return scaled_power(n, _mm256_fmadd_ps(x, low, _mm256_fmsub_ps(x, high, n)));
 }
@@ -46,22 +45,24 @@ static inline __m256 power8(__m256 x)
     return scaled_power(n, _mm256_sub_ps(x, n));
 }
 
-/* x / (1 + exp(-factor x)) */
+/* x / (1 + exp(-factor x)), written with e = exp(-|factor x|), which cannot overflow. */
 static inline __m256 swish8(__m256 x, float factor)
 {
-    __m256 e = exp8(_mm256_mul_ps(x, _mm256_set1_ps(-factor)));
-    return _mm256_div_ps(x, _mm256_add_ps(e, _mm256_set1_ps(1.0f)));
+    __m256 e = exp8(_mm256_or_ps(_mm256_mul_ps(x, _mm256_set1_ps(factor)), _mm256_set1_ps(-0.0f)));
+    __m256 above = _mm256_blendv_ps(x, _mm256_mul_ps(x, e), x);
+    return _mm256_div_ps(above, _mm256_add_ps(e, _mm256_set1_ps(1.0f)));
 }
 
 /*
  * gelu(x) = x (1 + erf(x / sqrt 2)) / 2. With z = |x| / sqrt 2, erfc(z) = 2^(-z p(z)); p is fitted for least absolute
- * error of erfc on 0..4.1 (2e-9), beyond which erfc is below the rounding of 1. The half for negative x is erfc
- * itself, so nothing cancels there.
+ * error of erfc on 0..4.1 (2e-9), beyond which erfc is below the rounding of 1 and taken as 0. The half for negative
+ * x is erfc itself, so nothing cancels there.
  */
 static inline __m256 gelu8(__m256 x)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
     __m256 z = _mm256_mul_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(0.707106781f));
+    __m256 gone = _mm256_cmp_ps(z, _mm256_set1_ps(4.1f), _CMP_GT_OQ);
     z = _mm256_min_ps(_mm256_set1_ps(4.1f), z);
     __m256 p = _mm256_set1_ps(-1.15837993e-5f);
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.52774214e-4f));
@@ -72,7 +73,7 @@ static inline __m256 gelu8(__m256 x)
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.148308188f));
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(0.918442845f));
     p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(1.62790728f));
-    __m256 erfc = power8(_mm256_xor_ps(_mm256_mul_ps(p, z), sign));
+    __m256 erfc = _mm256_andnot_ps(gone, power8(_mm256_xor_ps(_mm256_mul_ps(p, z), sign)));
     __m256 half = _mm256_blendv_ps(_mm256_sub_ps(_mm256_set1_ps(2.0f), erfc), erfc, x);
     return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_set1_ps(0.5f)), half);
 }

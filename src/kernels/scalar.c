@@ -9,7 +9,7 @@ static float act_value(float x, enum act act)
 {
     switch (act) {
     case ACT_SILU: return x / (1.0f + expf(-x));
-    case ACT_GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case ACT_GELU: return 0.5f * x * erfcf(x * -0.70710678118654752f); /* 1 + erf, nothing cancelled */
     case ACT_QUICK_GELU: return x / (1.0f + expf(-1.702f * x));
     default: return x;
     }
