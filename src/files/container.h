@@ -32,6 +32,7 @@ struct weights {
     struct weights **parts; /* views of the parts of a checkpoint */
     const char **part_names;
     size_t n_parts;
+    const struct weights *whole; /* of a part: the checkpoint it is a view of */
 };
 
 static inline const char *weights_file(const struct weights *w)

@@ -43,14 +43,28 @@ bool map_open(struct map *map, const char *path, struct dk_error *err)
     return ok;
 }
 
+/* The system calls take a pointer to non-const though they write nothing; this keeps -Wcast-qual
+ * quiet. */
+static void *address_of(const void *data)
+{
+    union {
+        const void *in;
+        void *out;
+    } address = {.in = data};
+    return address.out;
+}
+
 void map_close(struct map *map)
 {
-    /* munmap takes a pointer to non-const though it writes nothing; the union keeps -Wcast-qual
-     * quiet. */
-    union {
-        const unsigned char *in;
-        void *out;
-    } address = {.in = map->data};
-    if (map->data) munmap(address.out, map->size_bytes);
+    if (map->data) munmap(address_of(map->data), map->size_bytes);
     *map = (struct map){0};
+}
+
+void map_release(const struct map *map, const void *data, size_t size_bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t first = (size_t)((const unsigned char *)data - map->data), last = first + size_bytes;
+    first = (first + page - 1) / page * page;
+    last = last / page * page;
+    if (last > first) madvise(address_of(map->data + first), last - first, MADV_DONTNEED);
 }

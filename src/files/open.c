@@ -242,6 +242,7 @@ static bool make_parts(struct weights *w, struct dk_error *err)
             weights_close(view);
             continue;
         }
+        view->whole = w;
         w->part_names[w->n_parts] = part_names[i];
         w->parts[w->n_parts++] = view;
     }

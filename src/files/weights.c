@@ -192,6 +192,22 @@ bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *e
     return true;
 }
 
+static const struct map *map_holding(const struct weights *w, const void *data)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < w->n_maps; i++)
+        if (p >= w->maps[i].data && p < w->maps[i].data + w->maps[i].size_bytes) return &w->maps[i];
+    return NULL;
+}
+
+void weights_release(const struct weights *w)
+{
+    for (size_t i = 0; i < w->n_items; i++) {
+        const struct map *map = map_holding(w->whole ? w->whole : w, w->items[i].data);
+        if (map) map_release(map, w->items[i].data, weights_byte_count(&w->items[i]));
+    }
+}
+
 void weights_close(struct weights *w)
 {
     if (!w) return;

@@ -97,6 +97,12 @@ struct weight weights_want(struct weights_reader *r, const int64_t shape[4], con
 bool weights_has(const struct weights_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/*
+ * Lets the system take back the memory of these tensors while they are not in use; whoever touches one later reads it
+ * from the file again. Tensors that are not mapped stay.
+ */
+void weights_release(const struct weights *weights);
+
 /* Calls each for every tensor nobody has asked for. */
 size_t weights_unused(const struct weights *weights, void (*each)(void *user, const char *name),
                       void *user);

@@ -437,8 +437,23 @@ bool model_check_weights(struct dk_model *model, struct dk_error *err)
                                "saved from a broken model",
                                weights_path(model->parts[part]), w->name);
         }
+    model_release(model, "text_encoder");
+    model_release(model, "unet");
+    model_release(model, "vae");
     model->weights_checked = true;
     return true;
+}
+
+#define RELEASE_BYTES ((size_t)64 << 20) /* below this, reading the pages again costs more than it saves */
+
+void model_release(const struct dk_model *model, const char *part)
+{
+    for (size_t i = 0; i < model->n_parts; i++) {
+        size_t n = weights_count(model->parts[i]), bytes = 0;
+        if (strncmp(model->part_names[i], part, strlen(part)) != 0) continue;
+        for (size_t j = 0; j < n; j++) bytes += weights_byte_count(weights_at(model->parts[i], j));
+        if (bytes >= RELEASE_BYTES) weights_release(model->parts[i]);
+    }
 }
 
 static const char *prediction_name(enum dk_prediction prediction)

@@ -53,6 +53,9 @@ struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct 
  * remembers. */
 bool model_check_weights(struct dk_model *model, struct dk_error *err);
 
+/* Gives the pages of a large part ("text_encoder", "unet") back while another part works. */
+void model_release(const struct dk_model *model, const char *part);
+
 /* A copy of text that lives as long as the model; NULL and an error when memory is out. */
 const char *model_own_string(struct dk_model *model, const char *text, struct dk_error *err);
 

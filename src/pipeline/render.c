@@ -320,6 +320,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
     for (size_t k = 0; k < g->n; k++)
         if (!start_job(g, k)) return false;
     if (!condition(g, n_chunks) || !fill_extra_channels(g)) return false;
+    model_release(g->model, "text_encoder"); /* and the second one */
     report(g->hooks, DK_PHASE_TEXT, 1, 1, NULL);
     double text_end = system_seconds();
     report(g->hooks, DK_PHASE_DENOISE, 0, sampler_calls(g->sampler), NULL);
@@ -330,6 +331,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
         if (!good) return false;
     }
     double denoise_end = system_seconds();
+    model_release(g->model, "unet");
     for (size_t k = 0; g->hooks && g->hooks->latent && k < g->n; k++)
         g->hooks->latent(g->hooks->user, g->first + k, g->x.data + (int64_t)k * g->h * g->w * g->c,
                          (int)g->h, (int)g->w, (int)g->c);
