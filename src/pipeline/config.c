@@ -313,6 +313,37 @@ bool config_read_beside(const char *path, json_t **out, struct dk_error *err)
     return true;
 }
 
+/* One config of a converted file; NULL and *good unchanged where there is none. */
+static json_t *metadata_object(const struct weights *weights, const char *key, bool *good,
+                               struct dk_error *err)
+{
+    const char *text = *good ? weights_metadata(weights, key) : NULL;
+    if (!text) return NULL;
+    json_t *object = json_object_parse(text, strlen(text), MAX_CONFIG_DEPTH, key, err);
+    *good = object != NULL;
+    return object;
+}
+
+bool config_read_metadata(const struct weights *weights, json_t **out, struct dk_error *err)
+{
+    bool good = true;
+    json_t *unet = metadata_object(weights, "unet/config.json", &good, err);
+    json_t *vae = metadata_object(weights, "vae/config.json", &good, err);
+    json_t *first = metadata_object(weights, "text_encoder/config.json", &good, err);
+    json_t *second = metadata_object(weights, "text_encoder_2/config.json", &good, err);
+    json_t *scheduler = metadata_object(weights, "scheduler/scheduler_config.json", &good, err);
+    bool any = unet || vae || first || second || scheduler;
+    /* "o*" leaves out what is NULL, and takes what is not. */
+    *out = json_pack("{s:o*, s:o*, s:[o, o], s:o*}", "unet", unet, "vae", vae, "text",
+                     first ? first : json_null(), second ? second : json_null(), "scheduler",
+                     scheduler);
+    if (good && any && !*out) return dk_fail(err, DK_ERROR_MEMORY, "out of memory for a config");
+    if (good && any) return true;
+    json_decref(*out);
+    *out = NULL;
+    return good;
+}
+
 const json_t *config_beside_part(const json_t *beside, const char *part)
 {
     const json_t *text = json_object_get(beside, "text"), *object;

@@ -56,6 +56,8 @@ bool config_parse_clip(const json_t *object, const char *subject, struct config_
  * on failure.
  */
 bool config_read_beside(const char *path, json_t **out, struct dk_error *err);
+/* The same from what dk_convert put into the file: "unet/config.json" and so on as metadata. */
+bool config_read_metadata(const struct weights *weights, json_t **out, struct dk_error *err);
 /* Its object for a part ("unet", "text_encoder_2", "scheduler"); NULL: there is none. */
 const json_t *config_beside_part(const json_t *beside, const char *part);
 

@@ -3,9 +3,11 @@
 #include "files/create.h"
 #include "files/header.h"
 #include "files/json.h"
+#include "files/map.h"
 #include "files/pack.h"
 #include "files/weights.h"
 #include "kernels/kernels.h"
+#include "pipeline/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,18 +20,24 @@
  * a whole.
  */
 
-#define PIECE_VALUES     65536u /* a multiple of every block */
-#define MAX_CONFIG_BYTES (1u << 20)
-#define MAX_CONFIG_DEPTH 64
+#define PIECE_VALUES        65536u /* a multiple of every block */
+#define MAX_CONFIG_BYTES    (1u << 20)
+#define MAX_CONFIG_DEPTH    64
+#define MAX_TOKENIZER_BYTES (4u << 20)
+#define CLIP_MERGES         48894u
 
 static const char *const part_names[] = {"unet", "vae", "text_encoder", "text_encoder_2"};
 #define N_PARTS (sizeof part_names / sizeof *part_names)
 
 /* Text of a diffusers folder that says what shapes cannot; kept under its path, since a single file
  * has no folder. */
-static const char *const configs[] = {
-    "model_index.json",         "unet/config.json",           "vae/config.json",
-    "text_encoder/config.json", "text_encoder_2/config.json", "scheduler/scheduler_config.json"};
+static const char *const configs[] = {"model_index.json",
+                                      "darkroom.json",
+                                      "unet/config.json",
+                                      "vae/config.json",
+                                      "text_encoder/config.json",
+                                      "text_encoder_2/config.json",
+                                      "scheduler/scheduler_config.json"};
 #define N_CONFIGS (sizeof configs / sizeof *configs)
 
 struct conversion {
@@ -144,6 +152,33 @@ static bool add_metadata(struct conversion *c, const char *keyword, const char *
     return true;
 }
 
+static bool add_json(struct conversion *c, const char *name, const json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT);
+    bool ok = text ? add_metadata(c, name, text) : no_memory(c);
+    free(text);
+    return ok;
+}
+
+/* What stands beside a single file is said under the same names as what lies in a folder. */
+static bool add_beside(struct conversion *c)
+{
+    static const char *const names[][2] = {{"unet", "unet/config.json"},
+                                           {"vae", "vae/config.json"},
+                                           {"text_encoder", "text_encoder/config.json"},
+                                           {"text_encoder_2", "text_encoder_2/config.json"},
+                                           {"scheduler", "scheduler/scheduler_config.json"}};
+    json_t *beside;
+    if (!config_read_beside(c->in, &beside, c->err)) return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof names / sizeof *names; i++) {
+        const json_t *json = config_beside_part(beside, names[i][0]);
+        if (json) ok = add_json(c, names[i][1], json);
+    }
+    json_decref(beside);
+    return ok;
+}
+
 static bool add_config(struct conversion *c, const char *name)
 {
     char path[4096];
@@ -151,15 +186,61 @@ static bool add_config(struct conversion *c, const char *name)
     if (!join(path, sizeof path, c->in, name) || stat(path, &st) != 0) return true;
     json_t *json = json_object_read(path, MAX_CONFIG_BYTES, MAX_CONFIG_DEPTH, c->err);
     if (!json) return false;
-    char *text = json_dumps(json, JSON_COMPACT);
+    bool ok = add_json(c, name, json);
     json_decref(json);
+    return ok;
+}
+
+static bool add_text_file(struct conversion *c, const char *name)
+{
+    char path[4096];
+    struct stat st;
+    struct map map;
+    if (!join(path, sizeof path, c->in, name) || stat(path, &st) != 0) return true;
+    if (!map_open(&map, path, c->err)) return false;
+    char *text = map.size_bytes <= MAX_TOKENIZER_BYTES ? malloc(map.size_bytes + 1) : NULL;
+    if (text) {
+        memcpy(text, map.data, map.size_bytes);
+        text[map.size_bytes] = 0;
+    }
     bool ok = text ? add_metadata(c, name, text) : no_memory(c);
     free(text);
+    map_close(&map);
     return ok;
+}
+
+/* CLIP's own tokenizer is built in; a smaller vocabulary may be another one and goes along. */
+static bool is_full_tokenizer(const struct conversion *c, const char *folder)
+{
+    char name[64], path[4096];
+    struct map map;
+    snprintf(name, sizeof name, "%s/merges.txt", folder);
+    if (!join(path, sizeof path, c->in, name) || !map_open(&map, path, NULL)) return true;
+    size_t n_lines = 0;
+    for (size_t i = 0; i < map.size_bytes; i++) n_lines += map.data[i] == '\n';
+    map_close(&map);
+    return n_lines >= CLIP_MERGES;
+}
+
+static bool add_tokenizers(struct conversion *c)
+{
+    static const char *const folders[] = {"tokenizer", "tokenizer_2"};
+    static const char *const files[] = {"vocab.json", "merges.txt", "tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    for (size_t t = 0; t < 2; t++) {
+        if (is_full_tokenizer(c, folders[t])) continue;
+        for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s/%s", folders[t], files[f]);
+            if (!add_text_file(c, name)) return false;
+        }
+    }
+    return true;
 }
 
 static bool collect_metadata(struct conversion *c)
 {
+    if (!is_folder(c->in) && !add_beside(c)) return false;
     for (size_t s = 0; s < c->n_sources; s++)
         for (size_t i = 0; i < weights_metadata_count(c->sources[s]); i++) {
             const struct dk_text *text = weights_metadata_at(c->sources[s], i);
@@ -167,6 +248,7 @@ static bool collect_metadata(struct conversion *c)
         }
     for (size_t i = 0; i < N_CONFIGS && is_folder(c->in); i++)
         if (!add_config(c, configs[i])) return false;
+    if (is_folder(c->in) && !add_tokenizers(c)) return false;
     /* PyTorch's loader looks for this key. */
     return c->to_gguf || add_metadata(c, "format", "pt");
 }

@@ -109,6 +109,16 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
                    model->path, name, option);
 }
 
+/* A tokenizer's file as dk_convert put it into a single file; text NULL: there is none. */
+static struct tokenizer_file tokenizer_in_file(const struct weights *weights, const char *tokenizer,
+                                               const char *file)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s/%s", tokenizer, file);
+    const char *text = weights ? weights_metadata(weights, key) : NULL;
+    return (struct tokenizer_file){text, text ? strlen(text) : 0};
+}
+
 /* Both text encoders' configs are needed before the U-Net's: a single file's U-Net is guessed from
  * the pooled width. */
 static bool open_text_encoder(struct dk_model *model, const char *name, const char *tokenizer_name,
@@ -132,6 +142,13 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
         if (good && ((first && options->tokenizer) || (folder && path_is_folder(folder)))) {
             e->tokenizer = tokenizer_open_folder(
                 first && options->tokenizer ? options->tokenizer : folder, err);
+        } else if (good && tokenizer_in_file(model->checkpoint, tokenizer_name, "vocab.json").text) {
+            const struct weights *file = model->checkpoint;
+            e->tokenizer = tokenizer_open_memory(
+                model->path, tokenizer_in_file(file, tokenizer_name, "vocab.json"),
+                tokenizer_in_file(file, tokenizer_name, "merges.txt"),
+                tokenizer_in_file(file, tokenizer_name, "tokenizer_config.json"),
+                tokenizer_in_file(file, tokenizer_name, "special_tokens_map.json"), err);
         } else if (good) {
             char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
                                             : find_in_models(CLIP_TABLE);
@@ -269,24 +286,33 @@ static bool read_number(const json_t *object, const char *path, const char *key,
     return true;
 }
 
+/* A file of the folder, or what dk_convert kept of it in a single file. NULL: there is none. */
+static json_t *read_own(const struct dk_model *model, const char *path, const char *name,
+                        bool *good, struct dk_error *err)
+{
+    const char *text = model->checkpoint ? weights_metadata(model->checkpoint, name) : NULL;
+    if (!*good || (model->checkpoint ? !text : !path_is_file(path))) return NULL;
+    json_t *object = text ? json_object_parse(text, strlen(text), 16, name, err)
+                          : json_object_read(path, 1 << 20, 16, err);
+    *good = object != NULL;
+    return object;
+}
+
 /*
  * Two files of a folder say how it likes to be used: model_index.json (diffusers), and
  * darkroom.json, ours, with "steps", "guidance" and "scheduler" to start from.
  */
 static bool read_preferences(struct dk_model *model, struct dk_error *err)
 {
-    if (model->checkpoint) return true;
     char *index = path_join(model->path, "model_index.json"),
          *ours = path_join(model->path, "darkroom.json");
     bool good = index && ours;
-    json_t *object = good && path_is_file(index) ? json_object_read(index, 1 << 20, 16, err) : NULL;
-    good = good && (object || !path_is_file(index));
+    json_t *object = read_own(model, index, "model_index.json", &good, err);
     if (object && json_is_boolean(json_object_get(object, "force_zeros_for_empty_prompt")))
         model->zero_negative =
             json_is_true(json_object_get(object, "force_zeros_for_empty_prompt"));
     json_decref(object);
-    object = good && path_is_file(ours) ? json_object_read(ours, 1 << 20, 16, err) : NULL;
-    good = good && (object || !path_is_file(ours));
+    object = read_own(model, ours, "darkroom.json", &good, err);
     double steps = model->n_steps;
     good = good && read_number(object, ours, "steps", 1, 1000, &steps, err) &&
            read_number(object, ours, "guidance", 0, 100, &model->guidance, err);
@@ -385,6 +411,8 @@ struct dk_model *dk_model_open(const char *path, const struct dk_model_options *
             model->checkpoint = weights_open(path, err);
         good = folder || (path_is_folder(path) && options->unet) || model->checkpoint;
         if (model->checkpoint) good = config_read_beside(path, &model->beside, err);
+        if (good && model->checkpoint && !model->beside)
+            good = config_read_metadata(model->checkpoint, &model->beside, err);
     }
     good = good && open_device(model, options, err) && open_parts(model, options, err);
     if (good) return model;
