@@ -179,6 +179,16 @@ for file in /dev/null /dev/zero . in missing; do
     if [ "$status" -eq 1 ] && [ -s "$err" ]; then ok; else bad "info $file: status $status"; fi
 done
 
+# A pipe or device in place of a file does not hold the program for ever.
+mkfifo pipe
+for option in --from --model --unet --vae --text-encoder --tokenizer; do
+    run timeout -k 1 20 "$dk" cat --dry-run $option pipe
+    if [ "$status" -eq 1 ]; then ok; else bad "$option pipe: status $status"; fi
+done
+run timeout -k 1 20 "$dk" cat --dry-run --scheduler ./pipe
+if [ "$status" -eq 1 ]; then ok; else bad "--scheduler ./pipe: status $status"; fi
+ends 1 'device or pipe' timeout -k 1 20 "$dk" info pipe
+
 # Standard output that cannot be written is a failure.
 if [ -c /dev/full ]; then
     ends 1 'standard output: cannot write: No space' sh -c "'$dk' --help >/dev/full"

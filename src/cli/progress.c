@@ -9,6 +9,7 @@
 
 #define REWRITE_S 0.1 /* a line that changes faster cannot be read, and writing it costs time */
 #define PLAIN_S   5.0
+#define PREVIEW_S 0.25
 
 static const char *const phase_names[N_PHASES] = {"load", "text", "denoise", "decode"};
 
@@ -107,8 +108,11 @@ static void rewrite_line(struct progress *progress, const char *text)
     progress->on_line = true;
 }
 
-static void write_preview(const struct progress *progress, const struct dk_image *image)
+/* Each file is synced to the disk, so not every step of a fast run gets one. */
+static void write_preview(struct progress *progress, const struct dk_image *image, double now_s)
 {
+    if (now_s - progress->preview_s < PREVIEW_S) return;
+    progress->preview_s = now_s;
     interrupt_hold(true);
     dk_png_write(progress->preview, image, NULL, 0, true,
                  NULL); /* a preview that fails is no reason to stop */
@@ -137,7 +141,7 @@ void progress_report(void *user, const struct dk_progress *report)
         progress->told_s = progress->terminal.can_rewrite ? 0 : now_s;
         progress->told_quarter = 0;
     }
-    if (report->preview && progress->preview) write_preview(progress, report->preview);
+    if (report->preview && progress->preview) write_preview(progress, report->preview, now_s);
     if (progress->quiet) return;
     char text[256];
     describe(progress, report, now_s, text, sizeof text);

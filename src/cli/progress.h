@@ -16,9 +16,10 @@ struct progress {
     int n_steps; /* of the picture; the library counts model calls, of which a step may need two */
     enum dk_phase phase;
     double phase_start_s, told_s; /* told_s: when a line was last shown */
-    int told_quarter; /* the quarter of the steps, or tenth of the bytes, last told */
-    int n_drawn;  /* lines of preview above the progress line */
-    bool on_line; /* the cursor stands in a progress line */
+    int told_quarter;             /* the quarter of the steps, or tenth of the bytes, last told */
+    double preview_s;             /* when the preview file was last written */
+    int n_drawn;                  /* lines of preview above the progress line */
+    bool on_line;                 /* the cursor stands in a progress line */
 };
 
 /* Seconds on a clock that only goes forward. */

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -244,6 +245,13 @@ static bool check_plugin(const char *path, const struct dk_scheduler *s, struct 
 const struct dk_scheduler *registry_load(const char *path, void **handle, struct dk_error *err)
 {
     *handle = NULL;
+    struct stat status;
+    /* The loader opens what it is given: a pipe would hold the program for ever. */
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        dk_fail(err, DK_ERROR_FILE, "%s: is no file, expected a scheduler built with make plugins",
+                path);
+        return NULL;
+    }
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (object == NULL) {
         const char *why = dlerror();
