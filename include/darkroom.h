@@ -208,8 +208,9 @@ struct dk_convert_options {
 /*
  * Writes the model at in (a folder, or a file of any kind that can be read) as one file with names as diffusers has
  * them: those of several parts begin with "unet.", "vae.", "text_encoder.", "text_encoder_2.". What the file says beside
- * the tensors is kept, and so are a folder's configs, as text under their paths ("unet/config.json"). Integers stay what
- * they are. With quantised types, matrices are quantised and the rest becomes f16.
+ * the tensors is kept, and so are a folder's configs and a tokenizer other than CLIP's own, as text under their paths
+ * ("unet/config.json"): the one file renders what the folder does. Integers stay what they are. With quantised types,
+ * matrices are quantised and the rest becomes f16.
  */
 bool dk_convert(const char *in, const char *out, const struct dk_convert_options *options, struct dk_error *err);
 
@@ -254,6 +255,25 @@ bool dk_scheduler_get(size_t index, struct dk_scheduler_info *info);
 /* The calls a scheduler would make with these settings: timestep and sigma of each. Free both with dk_free. */
 bool dk_scheduler_plan(struct dk_model *model, const struct dk_settings *settings, double **timesteps, double **sigmas,
                        size_t *n_calls, struct dk_error *err);
+
+/* ---- measuring ------------------------------------------------------------------------------------------------- */
+
+/* Of one picture against another; src/pipeline/metrics.h has the definitions and their sources. */
+struct dk_metrics {
+    double psnr_db; /* over all channels; INFINITY for equal pictures */
+    double ssim;    /* of the luminance, -1 to 1 */
+    double ms_ssim; /* of the luminance, 0 to 1 */
+    int n_scales;   /* that ms_ssim is made of: 5, fewer for a picture with a side below 176 pixels */
+};
+/* Both pictures must have the same size. */
+bool dk_metrics_compare(const struct dk_image *a, const struct dk_image *b, struct dk_metrics *metrics,
+                        struct dk_error *err);
+/* Root of the mean squared difference, as between two latents. */
+double dk_metrics_rmse(const float *a, const float *b, size_t n);
+/* Root mean square of the luminance's gradient, in levels (0 to 255) a pixel: what a blur takes away. */
+double dk_metrics_sharpness(const struct dk_image *image);
+/* Standard deviation of the luminance, in levels. */
+double dk_metrics_contrast(const struct dk_image *image);
 
 /* ---- the rest -------------------------------------------------------------------------------------------------- */
 
