@@ -40,8 +40,9 @@ json_t *json_object_parse(const char *text, size_t size_bytes, int max_depth, co
     json_error_t why;
     json_t *root = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &why);
     /* jansson says nothing at all where it got no memory for a value. */
-    bool no_memory = json_error_code(&why) == json_error_out_of_memory || why.text[0] == 0;
-    if (!root && no_memory) {
+    bool no_memory =
+        !root && (json_error_code(&why) == json_error_out_of_memory || why.text[0] == 0);
+    if (no_memory) {
         dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory while reading its JSON", subject);
         return NULL;
     }
