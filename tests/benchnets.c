@@ -105,7 +105,7 @@ static void bench_unet(struct bench *b, struct weights *weights, const char *con
     struct tensor pooled = {0};
     if (unet_pooled_width(unet)) pooled = noise(b, 2, (int64_t[]){n, unet_pooled_width(unet)});
     struct tensor context = noise(b, 3, (int64_t[]){n, 77, unet_context_width(unet)});
-    struct tensor x = noise(b, 4, (int64_t[]){n, h, w, unet_in_channels(unet)});
+    struct tensor x = noise(b, 4, (int64_t[]){1, h, w, unet_in_channels(unet)});
     t0 = now(b);
     struct unet_conditioning *c = unet_condition(unet, &b->ops, context, pooled, ids, 1.0f);
     printf("conditioning %.3f s\n", now(b) - t0);
