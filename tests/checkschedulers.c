@@ -510,46 +510,52 @@ static void check_warnings(void)
     warns(NULL, (struct sampler_options){.scheduler = "ddim", .n_steps = 20, .spacing = "leading"});
     warns(NULL, (struct sampler_options){.scheduler = "ddim", .n_steps = 1, .spacing = "trailing"});
     warns(NULL, (struct sampler_options){.scheduler = "dmd2", .n_steps = 1});
-    /*
-     * a config that ends where its last timestep is; chosen on the command line the end moves to
-     * 0 instead
-     */
+    /* a config that asks for a last pass that changes nothing gets it, and the sentence */
     struct scheduler_config config = plain_config();
-    config.set_alpha_to_one = 0;
-    config.spacing = DK_LINSPACE;
+    config.final_sigma = FINAL_SIGMA_MIN;
+    config.sigma_schedule = SIGMAS_KARRAS;
     warns("changes nothing",
-          (struct sampler_options){.config = &config, .scheduler = "ddim", .n_steps = 10});
+          (struct sampler_options){.config = &config, .scheduler = "unipc", .n_steps = 10});
     warns(NULL, (struct sampler_options){
-                    .config = &config, .scheduler = "ddim", .n_steps = 10, .spacing = "linspace"});
+                    .config = &config, .scheduler = "unipc", .n_steps = 10, .sigmas = "karras"});
 }
 
 /*
- * diffusers#6477: the last sigma twice, and so a pass for nothing; here the end is below every
- * call's sigma.
+ * diffusers#6477: the last sigma twice, and so a pass for nothing; the same with alpha_bar[0] as
+ * the end of a spacing that has timestep 0. Here the last pass always moves x.
  */
-static void check_last_pass(void)
+static void check_last_pass(const char *name, enum sigma_schedule schedule, int spacing, int n)
+{
+    struct scheduler_config config = plain_config();
+    config.sigma_schedule = schedule;
+    config.spacing = spacing;
+    config.set_alpha_to_one = 0;
+    struct sampler_options o = {.config = &config, .scheduler = name, .n_steps = n, .eta = NAN};
+    struct sampler *s = sampler_new(&o, NULL);
+    if (s == NULL) return; /* refused: a distilled one with so many steps */
+    float x[N] = {5, 6, 7}, before[N], out[N] = {0.3f};
+    struct rng rng;
+    struct noise_source noise = {draw, &rng};
+    struct sampler_state *state = sampler_state_new(s, N, NULL);
+    rng_seed(&rng, RNG_CPU, 1);
+    for (int call = 0; call < sampler_calls(s); call++) {
+        memcpy(before, x, sizeof x);
+        sampler_step(s, state, call, out, x, N, &noise, NULL);
+    }
+    CHECK(check_distance(before, x, N) > 1e-6, "%s: the last pass changes nothing", name);
+    CHECK(sampler_warning(s) == NULL, "%s: %s", name, sampler_warning(s));
+    sampler_state_free(state);
+    sampler_free(s);
+}
+
+static void check_last_passes(void)
 {
     for (size_t i = 0; i < registry_count(); i++) {
-        struct scheduler_config config = plain_config();
-        config.sigma_schedule = SIGMAS_KARRAS;
-        struct sampler_options o = {
-            .config = &config, .scheduler = registry_at(i)->name, .n_steps = 8, .eta = NAN};
-        struct sampler *s = sampler_new(&o, NULL);
-        if (s == NULL) continue;
-        float x[N] = {5, 6, 7}, before[N], out[N] = {0.3f};
-        struct rng rng;
-        struct noise_source noise = {draw, &rng};
-        rng_seed(&rng, RNG_CPU, 1);
-        struct sampler_state *state = sampler_state_new(s, N, NULL);
-        for (int call = 0; call < sampler_calls(s); call++) {
-            memcpy(before, x, sizeof x);
-            sampler_step(s, state, call, out, x, N, &noise, NULL);
-        }
-        CHECK(check_distance(before, x, N) > 1e-6, "%s: the last pass changes nothing",
-              o.scheduler);
-        CHECK(sampler_warning(s) == NULL, "%s: %s", o.scheduler, sampler_warning(s));
-        sampler_state_free(state);
-        sampler_free(s);
+        const char *name = registry_at(i)->name;
+        check_last_pass(name, SIGMAS_KARRAS, DK_LEADING, 8);
+        check_last_pass(name, SIGMAS_NONE, DK_LINSPACE, 8);
+        check_last_pass(name, SIGMAS_NONE, DK_TRAILING, 1000);
+        check_last_pass(name, SIGMAS_NONE, DK_LEADING, 1000);
     }
 }
 
@@ -728,7 +734,7 @@ int main(int argc, char **argv)
     check_refusals();
     check_grids();
     check_warnings();
-    check_last_pass();
+    check_last_passes();
     check_x0_limits();
     check_hostile_configs();
     check_small_tables();

@@ -3,6 +3,7 @@
 #include "pipeline/resolve.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +21,10 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_settings *job,
-                                struct dk_error *err)
+static struct sampler_options sampler_options_of(const struct dk_model *model,
+                                                 const struct dk_settings *job)
 {
-    struct sampler_options options = {
+    return (struct sampler_options){
         .config = &model->scheduler,
         .scheduler = job->scheduler ? job->scheduler : model->default_scheduler,
         .n_steps = job->n_steps,
@@ -32,6 +33,12 @@ struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_se
         .sigmas = job->sigmas,
         .timesteps = job->timesteps,
     };
+}
+
+struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_settings *job,
+                                struct dk_error *err)
+{
+    struct sampler_options options = sampler_options_of(model, job);
     return sampler_new(&options, err);
 }
 
@@ -85,18 +92,57 @@ static bool check_numbers(const struct dk_model *model, const struct dk_settings
     return true;
 }
 
+/* Steps and guidance where nobody said: the model's, or those its kind of scheduler is made for. */
+static void fill_from_scheduler(const struct dk_model *model, struct dk_settings *s)
+{
+    struct sampler_options options = sampler_options_of(model, s);
+    if (s->n_steps == 0) s->n_steps = sampler_default_steps(&options, model->n_steps);
+    if (!isnan(s->guidance)) return;
+    bool embedded = unet_guidance_width(model->unet) > 0; /* the scale is an input: no suggestion */
+    s->guidance =
+        embedded ? model->guidance : sampler_default_guidance(&options, model->guidance);
+}
+
+/* One sentence for each pairing that is known to blur. */
+static void warn_of_pairing(const struct dk_model *model, const struct dk_settings *s,
+                            const struct sampler *sampler)
+{
+    char sentence[300] = "";
+    bool lcm = unet_guidance_width(model->unet) > 0, guided = resolve_guided(model, s);
+    if (!model->warn) return;
+    if (sampler_warning(sampler)) model->warn(model->warn_user, sampler_warning(sampler));
+    if (lcm && !sampler_distilled(sampler))
+        snprintf(sentence, sizeof sentence,
+                 "scheduler %s: this model was distilled for the timesteps of lcm and will blur on "
+                 "others: use --scheduler lcm",
+                 sampler_name(sampler));
+    else if (guided && sampler_distilled(sampler) && s->guidance > 2)
+        snprintf(sentence, sizeof sentence,
+                 "guidance %g: models for scheduler %s are made to do without and will burn out: "
+                 "use --guidance %g",
+                 s->guidance, sampler_name(sampler), sampler_guidance(sampler));
+    else if (guided && model->guidance <= 1)
+        snprintf(sentence, sizeof sentence,
+                 "guidance %g: this model was distilled to do without and will blur: use "
+                 "--guidance 1",
+                 s->guidance);
+    if (sentence[0]) model->warn(model->warn_user, sentence);
+}
+
 bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, struct dk_error *err)
 {
+    /* What is filled in already has been here before, and was warned of then. */
+    bool open = s->n_steps == 0 || isnan(s->guidance) || isnan(s->eta) || !s->scheduler;
     if (!s->prompt) s->prompt = "";
     if (s->width_px == 0) s->width_px = model->native_width_px;
     if (s->height_px == 0) s->height_px = model->native_height_px;
-    if (s->n_steps == 0) s->n_steps = model->n_steps;
-    if (isnan(s->guidance)) s->guidance = model->guidance;
+    fill_from_scheduler(model, s);
     if (!s->rng) s->rng = "cpu";
     if (!check_numbers(model, s, err)) return false;
     struct sampler *sampler = resolve_sampler(model, s, err);
     if (!sampler) return false;
     int calls = sampler_calls(sampler);
+    if (open) warn_of_pairing(model, s, sampler);
     if (isnan(s->eta)) s->eta = sampler_eta(sampler);
     if (!s->scheduler) s->scheduler = model_own_string(model, sampler_name(sampler), err);
     sampler_free(sampler);

@@ -54,6 +54,34 @@ static bool choose_scheduler(struct sampler *s, const struct sampler_options *o,
     return (s->scheduler = match->scheduler) != NULL;
 }
 
+/* The same without loading anything or complaining; NULL for a plugin and for an unknown name. */
+static const struct dk_scheduler *guess_scheduler(const struct sampler_options *o)
+{
+    struct registry_match match = {0};
+    if (o->scheduler == NULL)
+        find_by_class(o->config, &match, NULL);
+    else if (!strchr(o->scheduler, '/'))
+        registry_find(o->scheduler, &match, NULL);
+    return match.scheduler;
+}
+
+int sampler_default_steps(const struct sampler_options *options, int model_steps)
+{
+    int n_list = options->timesteps ? sigmas_list_length(options->timesteps, false)
+                                    : sigmas_list_length(options->sigmas, true);
+    const struct dk_scheduler *s = guess_scheduler(options);
+    if (n_list > 0) return n_list;
+    if (s == NULL || !(s->flags & DK_DISTILLED)) return model_steps;
+    if (model_steps >= s->steps_low && model_steps <= s->steps_high) return model_steps;
+    return s->steps_high < 4 ? s->steps_high : 4; /* which all of them can do */
+}
+
+double sampler_default_guidance(const struct sampler_options *options, double model_guidance)
+{
+    const struct dk_scheduler *s = guess_scheduler(options);
+    return s && s->guidance > 0 && model_guidance > s->guidance ? s->guidance : model_guidance;
+}
+
 /* ---- planning -------------------------------------------------------------------------------- */
 
 static bool choose_eta(struct sampler *s, double eta, struct dk_error *err)

@@ -43,6 +43,13 @@ struct noise_source {
 struct sampler *sampler_new(const struct sampler_options *options, struct dk_error *err);
 void sampler_free(struct sampler *sampler);
 
+/*
+ * What to take where nobody says: as many steps as a list has; for a scheduler of distilled models
+ * its few steps and its guidance; else what the model says. Read before sampler_new.
+ */
+int sampler_default_steps(const struct sampler_options *options, int model_steps);
+double sampler_default_guidance(const struct sampler_options *options, double model_guidance);
+
 const char *sampler_name(const struct sampler *sampler); /* the canonical name, "euler-a" */
 double sampler_eta(const struct sampler *sampler);       /* the eta in force */
 int sampler_calls(const struct sampler *sampler);        /* passes of the U-Net */

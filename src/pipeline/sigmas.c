@@ -382,23 +382,24 @@ static void by_spacing(struct making *m)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The sigma of the last node: what the config says, unless options moved the grid below it. */
+/*
+ * The sigma of the last node: what the config says, as long as it is below the last timestep's.
+ * Else the last pass would change nothing and the end is 0, unless "final_sigmas_type" wants it so.
+ */
 static double end_sigma(struct making *m)
 {
     const struct scheduler_config *c = m->config;
-    double end = 0;
+    double end = 0, last = m->sigma[m->n - 1];
+    bool wants_min = has(m, DK_SIGMA_END) && c->final_sigma == FINAL_SIGMA_MIN;
     if (has(m, DK_ALPHA_END)) {
         bool to_one = c->set_alpha_to_one == SCHEDULER_UNSET ? !has(m, DK_FIRST_ALPHA)
                                                              : c->set_alpha_to_one != 0;
         if (!to_one) end = dk_table_sigma(m->model, 0);
-    } else if (has(m, DK_SIGMA_END) && c->final_sigma == FINAL_SIGMA_MIN) {
-        end = range_min(m);
-    } else if (c->interpolate_log && has(m, DK_EXPLODING) && m->literal) {
+    } else if (wants_min || (c->interpolate_log && has(m, DK_EXPLODING) && m->literal)) {
         end = range_min(m);
     }
-    double last = m->sigma[m->n - 1];
     if (last > end) return end;
-    if (!m->literal) return 0;
+    if (!m->literal || !wants_min) return 0;
     snprintf(m->out->warning, sizeof m->out->warning,
              "the last of %d steps changes nothing: the model's scheduler config ends where the "
              "last timestep is",
@@ -450,15 +451,14 @@ static bool is_list(const char *text)
     return text && strspn(text, " 0123456789.,+-eE") == strlen(text) && *text;
 }
 
-/* Counts or reads a comma-separated list; -1 when it is not one. values may be NULL. */
-static int read_list(const char *text, double *values, int limit)
+/* Counts and reads a comma-separated list; -1 when it is not one. values may be NULL. */
+static int read_list(const char *text, double *values, int limit, double *last)
 {
-    int n = 0;
-    for (;; text++) {
+    for (int n = 0;; text++) {
         char *end;
-        double value = strtod(text, &end);
-        if (end == text || !isfinite(value) || n == limit) return -1;
-        if (values) values[n] = value;
+        *last = strtod(text, &end);
+        if (end == text || !isfinite(*last) || n == limit) return -1;
+        if (values) values[n] = *last;
         n++;
         text = end + strspn(end, " ");
         if (*text == '\0') return n;
@@ -466,35 +466,31 @@ static int read_list(const char *text, double *values, int limit)
     }
 }
 
-/*
- * The number of steps: asked for, or the list's length (a last sigma of 0 is the end, not a
- * step).
- */
+int sigmas_list_length(const char *text, bool of_sigmas)
+{
+    double last;
+    if (text == NULL || (of_sigmas && !is_list(text))) return 0;
+    int n = read_list(text, NULL, SCHEDULER_MAX_TRAIN + 1, &last);
+    return n > 1 && of_sigmas && last == 0 ? n - 1 : n;
+}
+
+/* The number of steps: asked for, or the list's length. */
 static bool count_steps(struct making *m)
 {
     const struct sigmas_request *r = m->request;
-    const char *list = r->timesteps ? r->timesteps : is_list(r->sigmas) ? r->sigmas : NULL;
-    int most = m->model->n_train;
-    m->n = r->n_steps;
-    if (list) {
-        const char *name = r->timesteps ? "timesteps" : "sigmas";
-        double *values = malloc(sizeof *values * (size_t)(most + 1));
-        if (values == NULL) return dk_fail(m->err, DK_ERROR_MEMORY, "%s: out of memory", name);
-        int n = read_list(list, values, most + 1);
-        if (n > 1 && !r->timesteps && values[n - 1] == 0) n--;
-        free(values);
-        if (n < 1)
-            return dk_fail(m->err, DK_ERROR_ARGUMENT,
-                           "%s \"%.40s\": not a list: give up to %d numbers with commas "
-                           "between, falling",
-                           name, list, most);
-        if (m->n != 0 && m->n != n)
-            return dk_fail(m->err, DK_ERROR_ARGUMENT,
-                           "%s: the list has %d, but %d steps are asked for: leave one of "
-                           "the two out",
-                           name, n, m->n);
-        m->n = n;
-    }
+    int most = m->model->n_train, n = r->timesteps ? sigmas_list_length(r->timesteps, false)
+                                                   : sigmas_list_length(r->sigmas, true);
+    const char *name = r->timesteps ? "timesteps" : "sigmas";
+    if (n < 0 || (r->timesteps && n == 0))
+        return dk_fail(
+            m->err, DK_ERROR_ARGUMENT,
+            "%s \"%.40s\": not a list: give up to %d numbers with commas between, falling", name,
+            r->timesteps ? r->timesteps : r->sigmas, most);
+    if (n > 0 && r->n_steps != 0 && r->n_steps != n)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "%s: the list has %d, but %d steps are asked for: leave one of the two out",
+                       name, n, r->n_steps);
+    m->n = n > 0 ? n : r->n_steps;
     if (m->n < 1 || m->n > most)
         return dk_fail(m->err, DK_ERROR_ARGUMENT,
                        "steps: %d asked for, the model was trained with %d: give 1 to %d", m->n,
@@ -562,9 +558,11 @@ static bool fill_alpha_bar(struct making *m)
 static bool make_grid(struct making *m)
 {
     const struct sigmas_request *r = m->request;
-    if (r->timesteps) return read_list(r->timesteps, m->t, m->n) == m->n && by_timestep_list(m);
+    double last;
+    if (r->timesteps)
+        return read_list(r->timesteps, m->t, m->n, &last) == m->n && by_timestep_list(m);
     if (is_list(r->sigmas)) {
-        int n = read_list(r->sigmas, m->sigma, m->n + 1); /* room for the last 0 */
+        int n = read_list(r->sigmas, m->sigma, m->n + 1, &last); /* room for the last 0 */
         return n >= m->n && by_sigma_list(m);
     }
     if (r->sigmas) return by_name(m);

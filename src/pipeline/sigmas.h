@@ -41,6 +41,12 @@ struct sigmas {
  */
 bool sigmas_make(struct sigmas *out, const struct sigmas_request *request,
                  struct dk_noise_model *model, struct dk_error *err);
+/*
+ * How many steps a comma-separated list of sigmas or timesteps makes: a last sigma of 0 is the end,
+ * not a step. 0 for NULL and for a name, -1 for what is neither.
+ */
+int sigmas_list_length(const char *text, bool of_sigmas);
+
 void sigmas_free(struct sigmas *sigmas);
 
 #endif
