@@ -79,7 +79,7 @@ ends 2 'comes out empty' "$dk" '///' -o '{prompt}'
 mkdir locked && chmod 555 locked
 if [ "$(id -u)" != 0 ]; then
     ends 1 'cannot create' "$dk" cat -o locked/x.png
-elif setpriv --reuid=65534 --clear-groups "$dk" cat --dry-run >/dev/null 2>&1; then
+elif setpriv --reuid=65534 --clear-groups "$dk" info emoji >/dev/null 2>&1; then
     ends 1 'cannot create: Permission denied' setpriv --reuid=65534 --clear-groups "$dk" cat -o locked/x.png
 else
     echo "cli: root may write anywhere: the check of a read-only folder is skipped"

@@ -81,6 +81,6 @@ bool say_flush(void)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return true;
-    say_error("standard output: cannot write: %s", errno ? strerror(errno) : "it was closed");
+    say_error("standard output: cannot write: %s", errno ? strerror(errno) : "an earlier write failed");
     return false;
 }
