@@ -21,6 +21,7 @@
  */
 
 #define PIECE_VALUES        65536u /* a multiple of every block */
+#define RELEASE_BYTES       ((size_t)64 << 20)
 #define MAX_CONFIG_BYTES    (1u << 20)
 #define MAX_CONFIG_DEPTH    64
 #define MAX_TOKENIZER_BYTES (4u << 20)
@@ -50,7 +51,7 @@ struct conversion {
     size_t n_sources;
     struct header_tensor *tensors; /* names owned */
     const struct weight **from;    /* [n_tensors] */
-    size_t n_tensors, total_bytes, done_bytes;
+    size_t n_tensors, total_bytes, done_bytes, kept_bytes;
     struct dk_texts metadata;
     struct kernels kernels;
     struct dk_error *err;
@@ -323,6 +324,11 @@ static bool report(struct conversion *c, size_t bytes)
 {
     const struct dk_convert_options *o = c->options;
     c->done_bytes += bytes;
+    c->kept_bytes += bytes;
+    if (c->kept_bytes >= RELEASE_BYTES) { /* what is read and written need not stay in memory */
+        for (size_t i = 0; i < c->n_sources; i++) weights_release(c->sources[i]);
+        c->kept_bytes = 0;
+    }
     if (o->progress) o->progress(o->user, c->done_bytes, c->total_bytes);
     return !(o->cancel && *o->cancel) ||
            dk_fail(c->err, DK_ERROR_CANCELLED, "%s: stopped as asked", c->out);
