@@ -22,4 +22,5 @@ check "quantised" "$dk" convert tiny-sd1.gguf quantised.gguf --dtype q8_0 --quie
 check "quantised renders" picture quantised.gguf quantised.png >/dev/null
 ends 1 "exists already" "$dk" convert tiny-sd1.gguf quantised.gguf --dtype q8_0
 ends 2 "safetensors cannot hold q8_0" "$dk" convert tiny-sd1.gguf other.safetensors --dtype q8_0
+rm -f ./*.safetensors ./*.gguf
 finish
