@@ -191,7 +191,8 @@ ends 1 'device or pipe' timeout -k 1 20 "$dk" info pipe
 
 # Standard output that cannot be written is a failure.
 if [ -c /dev/full ]; then
-    ends 1 'standard output: cannot write: No space' sh -c "'$dk' --help >/dev/full"
+    ends 1 'standard output: cannot write' sh -c "'$dk' --help >/dev/full"
+    ends 1 'standard output: cannot write: No space' sh -c "'$dk' --version >/dev/full"
     ends 1 'standard output: cannot write' sh -c "'$dk' schedulers --json >/dev/full"
 fi
 ends 1 'standard output: cannot write' sh -c "'$dk' --version >&-"
