@@ -150,11 +150,14 @@ struct unet_conditioning *unet_condition(const struct unet *u, struct ops *o, st
     if (!c || !memories) return NULL;
     *c = (struct unet_conditioning){
         .n = context.dim[0], .keys = memories, .values = memories + n_memories};
-    for (int i = 0; i < u->n_levels; i++) condition_level(&u->down[i], o, context, c);
-    condition_level(&u->mid, o, context, c);
-    for (int i = 0; i < u->n_levels; i++) condition_level(&u->up[i], o, context, c);
-    if (unet_pooled_width(u)) c->added = added_embedding(u, o, pooled, time_ids);
-    if (unet_guidance_width(u)) c->guidance = guidance_embedding(u, o, guidance, c->n);
+    /* These weights are read once a run: the cache is left to those of every step. */
+    struct ops once = *o;
+    once.cache = NULL;
+    for (int i = 0; i < u->n_levels; i++) condition_level(&u->down[i], &once, context, c);
+    condition_level(&u->mid, &once, context, c);
+    for (int i = 0; i < u->n_levels; i++) condition_level(&u->up[i], &once, context, c);
+    if (unet_pooled_width(u)) c->added = added_embedding(u, &once, pooled, time_ids);
+    if (unet_guidance_width(u)) c->guidance = guidance_embedding(u, &once, guidance, c->n);
     show(u, c->added, "add_embedding");
     return ops_ok(o) ? c : NULL;
 }

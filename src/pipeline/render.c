@@ -104,7 +104,9 @@ static bool encode_row(struct group *g, struct tensor context, struct tensor poo
     struct text text;
     const char *prompt = negative ? job->negative : job->prompt;
     if (!prompt && g->model->zero_negative) return true; /* the tensors start as zeros */
-    if (!text_encode(&g->model->text, &g->ops, prompt ? prompt : "", job->prompt_syntax,
+    struct ops once = g->ops; /* prompts are remembered, so the cache is left to the U-Net */
+    once.cache = NULL;
+    if (!text_encode(&g->model->text, &once, prompt ? prompt : "", job->prompt_syntax,
                      negative ? 0 : job->clip_skip, n_chunks, &text, g->err))
         return false;
     size_t row = (size_t)(context.dim[1] * context.dim[2]);
