@@ -20,6 +20,13 @@ void pack_cache_close(struct pack_cache *cache);
 void pack_cache_clear(struct pack_cache *cache);
 size_t pack_cache_bytes(const struct pack_cache *cache);
 
+/*
+ * What is worth an entry: packing costs about as much as multiplying with 5 rows of activations, so where many rows
+ * share a call it does not matter, and room is better left to weights with few.
+ */
+#define PACK_CACHE_MAX_ROWS 512
+#define PACK_CACHE_SMALL_BYTES ((size_t)256 << 10)
+
 enum pack_kind { PACK_PANELS, PACK_GEGLU, PACK_CONV, PACK_WINOGRAD };
 
 /*

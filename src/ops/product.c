@@ -85,7 +85,9 @@ struct panel_store {
 static struct panel_store find_store(struct ops *o, const struct product *p, size_t panel_floats, size_t n_panels)
 {
     struct panel_store s = {.chunk = n_panels, .cache_bytes = n_panels * panel_floats * sizeof(float)};
-    s.data = pack_cache_get(o->cache, p->weights.weight->data, p->weights.kind, s.cache_bytes, &s.is_new);
+    if (p->m <= PACK_CACHE_MAX_ROWS || s.cache_bytes <= PACK_CACHE_SMALL_BYTES)
+        s.data = pack_cache_get(o->cache, p->weights.weight->data, p->weights.kind, s.cache_bytes,
+                                &s.is_new);
     s.filled = s.data && !s.is_new;
     if (!s.data) {
         s.chunk = min_size(n_panels, max_size(CHUNK_FLOATS / panel_floats, 8));

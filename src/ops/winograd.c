@@ -236,7 +236,8 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
     for (size_t i = 0; i < n_rows; i++) row[i] = (ptrdiff_t)(i * w.v_row);
     w.row = row;
     size_t u_bytes = w.n_panels * w.panel_floats * sizeof(float);
-    w.u = pack_cache_get(o->cache, w.weights.weight->data, PACK_WINOGRAD, u_bytes, &is_new);
+    if (small || u_bytes <= PACK_CACHE_SMALL_BYTES)
+        w.u = pack_cache_get(o->cache, w.weights.weight->data, PACK_WINOGRAD, u_bytes, &is_new);
     double work = (double)(c->n * w.tiles_h * w.tiles_w) * WINO_PLANES * (double)c->in * (double)c->out;
     int n_threads = ops_threads(o, work / 8);
     bool done = small ? run_small(o, &w, is_new, n_threads) : run_large(o, &w, is_new, n_threads);
