@@ -102,10 +102,16 @@ $(B)/obj/%.o: %.c
 $(B)/tests/%: tests/%.c $(B)/libdarkroom.a
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
-	    $(B)/libdarkroom.a $(LDLIBS)
+	    $(TEST_LIBS) $(B)/libdarkroom.a $(LDLIBS)
 
-# Lets the test make the library's requests for memory fail one by one.
-$(B)/tests/checkfuzz: LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# The program without main, for the test of its own reader; and --wrap, with which the test makes requests for memory fail.
+$(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(B)/tests/checkfuzz: $(B)/libcli.a
+$(B)/tests/checkfuzz: private TEST_LIBS = $(B)/libcli.a
+$(B)/tests/checkfuzz: private CPPFLAGS += -Isrc/cli
+$(B)/tests/checkfuzz: private LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 # make fuzz SECONDS=60: libFuzzer on each target of tests/fuzz, with clang; what it finds beside the corpus stays in build/.
 SECONDS ?= 60
@@ -119,9 +125,9 @@ fuzz:
 	    build/fuzz/$$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
 	        -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target tests/fuzz/corpus/$$target || exit 1; \
 	done
-build/fuzz/%: tests/fuzz/%.c $(B)/libdarkroom.a
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests/fuzz $(PKG_CFLAGS) $(BASE_CFLAGS) -DFUZZ=$* -MMD -MP -MF $@.d \
-	    $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libdarkroom.a $(LDLIBS)
+build/fuzz/%: tests/fuzz/%.c $(B)/libcli.a $(B)/libdarkroom.a
+	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Isrc/cli -Itests/fuzz $(PKG_CFLAGS) $(BASE_CFLAGS) -DFUZZ=$* -MMD -MP -MF $@.d \
+	    $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libcli.a $(B)/libdarkroom.a $(LDLIBS)
 
 $(B)/plugins/%.so: schedulers/%.c
 	@mkdir -p $(@D)

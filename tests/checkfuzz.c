@@ -7,6 +7,7 @@
 #include "fuzz/pickle.c"
 #include "fuzz/png.c"
 #include "fuzz/prompt.c"
+#include "fuzz/record.c"
 #include "fuzz/safetensors.c"
 #include "fuzz/tokenizer.c"
 
@@ -58,7 +59,7 @@ static const struct target {
     {"safetensors", fuzz_safetensors}, {"gguf", fuzz_gguf},
     {"pickle", fuzz_pickle},           {"png", fuzz_png},
     {"config", fuzz_config},           {"tokenizer", fuzz_tokenizer},
-    {"prompt", fuzz_prompt},
+    {"prompt", fuzz_prompt},           {"record", fuzz_record},
 };
 
 static unsigned char *get(const char *path, size_t *size_bytes)
