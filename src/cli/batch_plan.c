@@ -8,6 +8,7 @@
 #include "say.h"
 #include "sha256.h"
 #include "text.h"
+#include "values.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -20,23 +21,12 @@
 #define MAX_AXES         16
 #define MAX_PART_BYTES   240
 
-/* ---- growing lists ------------------------------------------------------------------------- */
-
-static void *room(void *items, size_t n, size_t *capacity, size_t item_bytes)
-{
-    if (n < *capacity) return items;
-    size_t larger = *capacity ? 2 * *capacity : 64;
-    char *copy = text_alloc(larger * item_bytes);
-    if (n > 0) memcpy(copy, items, n * item_bytes);
-    free(items);
-    *capacity = larger;
-    return copy;
-}
+/* ---- the plan as memory --------------------------------------------------------------------- */
 
 /* The plan takes over what the request keeps, and returns where it now is. */
 static struct request *own(struct plan *plan, const struct request *request, size_t line)
 {
-    plan->lines = room(plan->lines, plan->n_lines, &plan->lines_capacity, sizeof(struct plan_line *));
+    plan->lines = list_room(plan->lines, plan->n_lines, &plan->lines_capacity, sizeof(struct plan_line *));
     struct plan_line *owned = text_alloc(sizeof *owned);
     *owned = (struct plan_line){*request, line};
     plan->lines[plan->n_lines++] = owned;
@@ -69,80 +59,6 @@ void plan_free(struct plan *plan)
     tally_free(&plan->texts);
 }
 
-/* ---- lists of values ----------------------------------------------------------------------- */
-
-struct values {
-    char **items;
-    size_t n_items, capacity;
-};
-
-static void values_add(struct values *values, char *text)
-{
-    values->items = room(values->items, values->n_items, &values->capacity, sizeof(char *));
-    values->items[values->n_items++] = text;
-}
-
-static void values_free(struct values *values)
-{
-    for (size_t i = 0; i < values->n_items; i++) free(values->items[i]);
-    free(values->items);
-    *values = (struct values){NULL, 0, 0};
-}
-
-static char *trimmed(const char *start, size_t n)
-{
-    while (n > 0 && isspace((unsigned char)*start)) start++, n--;
-    while (n > 0 && isspace((unsigned char)start[n - 1])) n--;
-    return text_copy_n(start, n);
-}
-
-/* "3..7" counts; anything else is one value. Takes text over. */
-static bool add_range(struct values *values, const char *what, char *text, struct dk_error *err)
-{
-    uint64_t first, last;
-    char *dots = strstr(text, "..");
-    char *low = dots ? text_copy_n(text, (size_t)(dots - text)) : NULL;
-    bool is_range = dots && text_to_uint64(low, &first) && text_to_uint64(dots + 2, &last);
-    free(low);
-    if (!is_range) {
-        values_add(values, text);
-        return true;
-    }
-    bool ok = last >= first && last - first < MAX_JOBS;
-    if (!ok)
-        say_fail(err, DK_ERROR_ARGUMENT, "--%s: found the range %.60s, expected at most %zu numbers that rise", what, text,
-                 MAX_JOBS);
-    for (uint64_t i = 0; ok && i <= last - first; i++)
-        values_add(values, text_format("%llu", (unsigned long long)(first + i)));
-    free(text);
-    return ok;
-}
-
-/* Values with commas between, or semicolons if there is one. */
-static bool read_values(struct values *values, const char *what, const char *text, bool ranges, struct dk_error *err)
-{
-    const char *separator = strchr(text, ';') ? ";" : ",";
-    for (const char *p = text;; p++) {
-        size_t n = strcspn(p, separator);
-        char *value = trimmed(p, n);
-        p += n;
-        bool is_end = !*p;
-        if (!*value && is_end && *separator == ';' && values->n_items > 0) { /* "a,b;" is one value */
-            free(value);
-            return true;
-        }
-        if (!*value) {
-            free(value);
-            return say_fail(err, DK_ERROR_ARGUMENT, "--%s: \"%.100s\": a value is empty", what, text);
-        }
-        if (!ranges)
-            values_add(values, value);
-        else if (!add_range(values, what, value, err))
-            return false;
-        if (is_end) return true;
-    }
-}
-
 /* ---- --matrix ------------------------------------------------------------------------------ */
 
 struct axis {
@@ -164,14 +80,14 @@ static void axes_free(struct axes *axes)
 
 static bool read_axis(struct axes *axes, const char *text, size_t n, struct dk_error *err)
 {
-    char *all = trimmed(text, n), *equals = strchr(all, '=');
+    char *all = text_trimmed(text, n), *equals = strchr(all, '=');
     bool ok = equals && equals > all && axes->n_items < MAX_AXES;
     if (!ok)
         say_fail(err, DK_ERROR_ARGUMENT, "--matrix: found \"%.100s\", expected OPTION=A,B,... at most %d times", all,
                  MAX_AXES);
     if (ok) {
         struct axis *axis = &axes->items[axes->n_items++];
-        *axis = (struct axis){.name = trimmed(all, (size_t)(equals - all))};
+        *axis = (struct axis){.name = text_trimmed(all, (size_t)(equals - all))};
         const struct option *option = option_find(axis->name, strlen(axis->name));
         bool number = option && (option->kind == OPTION_INTEGER || option->kind == OPTION_SEED);
         if (!option || option->use != USE_RECORDED || !(option->commands & COMMAND_JOB)) {
@@ -179,7 +95,7 @@ static bool read_axis(struct axes *axes, const char *text, size_t n, struct dk_e
             ok = say_fail(err, DK_ERROR_ARGUMENT, "--matrix: \"%.100s\" is no setting of a picture%s%s%s", axis->name,
                           near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         }
-        ok = ok && read_values(&axis->values, "matrix", equals + 1, number, err);
+        ok = ok && values_read(&axis->values, "matrix", equals + 1, number, err);
     }
     free(all);
     return ok;
@@ -230,7 +146,7 @@ static bool list_seeds(struct spread *s, const struct request *request, uint64_t
     const char *list = request->batch.seeds;
     if (list && request->count > 1)
         return say_fail(s->err, DK_ERROR_ARGUMENT, "--seeds: found --count too; --seeds says how many already");
-    bool ok = !list || read_values(&values, "seeds", list, true, s->err);
+    bool ok = !list || values_read(&values, "seeds", list, true, s->err);
     *n_seeds = list ? values.n_items : (size_t)request->count;
     *seeds = text_alloc(*n_seeds * sizeof **seeds);
     uint64_t base = request->random_seed ? derive_seed(request, s->repeat) : request->settings.seed;
@@ -281,8 +197,8 @@ static bool add_picture(struct spread *s, struct request *owner, const char *pro
     if (!dk_resolve(s->plan->model, &request.settings, &n_passes, s->err)) return false;
     if (s->plan->n_jobs + s->n_items >= MAX_JOBS)
         return say_fail(s->err, DK_ERROR_ARGUMENT, "more than %zu pictures; split the file", MAX_JOBS);
-    s->items = room(s->items, s->n_items, &s->capacity, sizeof *s->items);
-    s->n_passes = room(s->n_passes, s->n_items, &s->passes_capacity, sizeof *s->n_passes);
+    s->items = list_room(s->items, s->n_items, &s->capacity, sizeof *s->items);
+    s->n_passes = list_room(s->n_passes, s->n_items, &s->passes_capacity, sizeof *s->n_passes);
     s->items[s->n_items] = request;
     s->n_passes[s->n_items++] = n_passes;
     return true;
@@ -355,51 +271,14 @@ static bool check_plugins(const struct plan *plan, const struct request *line, c
 
 /* ---- identities ---------------------------------------------------------------------------- */
 
-static bool is_nothing(const json_t *value)
-{
-    return json_is_null(value) || json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0);
-}
-
-/* What decides the picture, as one line of JSON. What is at zero is left out, so that an option to come, which will
- * be at zero, changes nothing. */
-static char *canonical(const struct plan *plan, const struct request *request)
-{
-    static const char *const places[] = {"model", "unet", "vae", "text-encoder", "tokenizer"}; /* the fingerprint
-                                                                                                  says what lies there */
-    json_t *all = json_object(), *some = json_object(), *value;
-    const char *key;
-    options_to_json(request, USE_RECORDED, all);
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) json_object_del(all, places[i]);
-    json_object_foreach(all, key, value)
-    {
-        if (!is_nothing(value)) json_object_set(some, key, value);
-    }
-    json_object_set_new(some, "model-fingerprint", json_string(plan->provenance->fingerprint));
-    char *text = json_dumps(some, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_decref(all);
-    json_decref(some);
-    return text ? text : text_copy("");
-}
-
-static void hash_text(const char *text, const char *more, char id[33])
-{
-    struct sha256 sha;
-    char hex[65];
-    sha256_start(&sha);
-    sha256_add(&sha, text, strlen(text));
-    sha256_add(&sha, more, strlen(more));
-    sha256_finish(&sha, hex);
-    snprintf(id, 33, "%.32s", hex);
-}
-
 static void identify(struct plan *plan, struct job *job)
 {
     char number[32];
-    char *text = canonical(plan, &job->request);
-    hash_text(text, "", job->id);
+    char *text = identity_of_picture(&job->request, plan->provenance->fingerprint);
+    identity_hash(text, "", job->id);
     size_t before = (*tally_at(&plan->ids, job->id))++;
     snprintf(number, sizeof number, "#%zu", before);
-    if (before > 0) hash_text(text, number, job->id);
+    if (before > 0) identity_hash(text, number, job->id);
     free(text);
 }
 
@@ -528,7 +407,7 @@ static bool commit(struct spread *s)
         }
         identify(plan, job);
         job->name = unique(plan, name);
-        plan->jobs = room(plan->jobs, plan->n_jobs, &plan->jobs_capacity, sizeof(struct job *));
+        plan->jobs = list_room(plan->jobs, plan->n_jobs, &plan->jobs_capacity, sizeof(struct job *));
         plan->jobs[plan->n_jobs++] = job;
     }
     return true;

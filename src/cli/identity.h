@@ -23,4 +23,14 @@ bool identity_fingerprint(const char *model_path, const struct request *request,
  * Free it. */
 char *identity_name(const char *path);
 
+/*
+ * What decides a picture, as one line of JSON: its resolved settings and the model's fingerprint. What is at zero is
+ * left out, so that an option to come, which will be at zero, changes nothing. Free it.
+ */
+char *identity_of_picture(const struct request *request, const char *fingerprint);
+
+/* 32 hexadecimal digits of SHA-256 over both texts, one behind the other. */
+#define IDENTITY_BYTES 33
+void identity_hash(const char *text, const char *more, char id[IDENTITY_BYTES]);
+
 #endif
