@@ -171,11 +171,23 @@ struct dk_progress {
     int done, total;                /* model calls within DENOISE; 0 of 1 and 1 of 1 for the other phases */
     const struct dk_image *preview; /* a small rough picture of the present latent, or NULL */
 };
+/*
+ * What one kind of operation cost in a run. Arithmetic is what the plain formula needs, a multiplication and an addition
+ * being two, whatever the algorithm saves; bytes are inputs, weights and results, once each.
+ */
+struct dk_cost {
+    enum dk_phase phase;
+    const char *kind; /* "conv 3x3", "conv 1x1", "linear", "attention", "norm" */
+    size_t n_calls;
+    double seconds, flop, bytes;
+};
 struct dk_hooks {
     void (*progress)(void *user, const struct dk_progress *progress); /* may be NULL */
     bool preview;                                                      /* ask for preview pictures */
     /* A finished latent [h, w, c] before it is decoded, as the VAE's scaling factor leaves it; may be NULL. */
     void (*latent)(void *user, size_t job, const float *latent, int h, int w, int c);
+    /* Called at the end for every kind of operation that ran, phase by phase; measuring costs next to nothing. May be NULL. */
+    void (*cost)(void *user, const struct dk_cost *cost);
     void *user;
     const volatile int *cancel; /* the run ends within one layer once this is not 0; may be NULL */
 };
@@ -274,6 +286,16 @@ double dk_metrics_rmse(const float *a, const float *b, size_t n);
 double dk_metrics_sharpness(const struct dk_image *image);
 /* Standard deviation of the luminance, in levels. */
 double dk_metrics_contrast(const struct dk_image *image);
+
+/* ---- measuring ------------------------------------------------------------------------------------------------- */
+
+/* What the machine can do with the model's kernels and threads; measuring takes about a second. */
+struct dk_machine {
+    int n_threads;
+    double flops;             /* multiplications and additions a second, in registers */
+    double bytes_per_second;  /* read and written by a copy far beyond the caches */
+};
+void dk_machine_measure(const struct dk_model *model, struct dk_machine *machine);
 
 /* ---- the rest -------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* attention.c - softmax(q k^T / sqrt(d)) v in tiles, the scores never stored whole (arXiv:2205.14135). */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
+#include "ops/meter.h"
 
 #include <math.h>
 #include <omp.h>
@@ -116,6 +117,7 @@ static bool check_shapes(struct ops *o, struct tensor q, struct tensor k, struct
 struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, struct tensor v, int n_heads, bool causal)
 {
     struct tensor none = {0};
+    double start_s = meter_start(o);
     if (!ops_ok(o) || q.rank == 0 || k.rank == 0 || v.rank == 0 || !check_shapes(o, q, k, v, n_heads, causal))
         return none;
     struct tensor y = tensor_new(o->arena, 3, q.dim, o->err);
@@ -150,5 +152,7 @@ struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, stru
         for (size_t i = 0; i < heads * blocks; i++) run_task(&t, &tile, i / blocks, i % blocks * QUERIES);
     }
     arena_reset(o->arena, mark);
+    meter_stop(o, METER_ATTENTION, start_s, 4 * (double)(t.n * t.tq) * (double)t.tk * (double)t.c,
+               8 * (double)(t.n * t.c) * (double)(t.tq + t.tk));
     return y;
 }

@@ -1,6 +1,7 @@
 /* conv.c - convolutions: what they have in common, and the direct ones. */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
+#include "ops/meter.h"
 
 #include <string.h>
 
@@ -165,6 +166,7 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
 {
     struct tensor none = {0};
     struct conv_plan c;
+    double start_s = meter_start(o);
     if (!ops_ok(o) || x.rank == 0 || !check_weights(o, x, args) || !plan_sizes(o, x, args, &c) ||
         !check_additions(o, &c))
         return none;
@@ -177,5 +179,9 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
     bool done = conv_winograd_suits(&c) ? conv_winograd(o, &c) : conv_direct(o, &c);
     if (!done) return none;
     arena_reset(o->arena, mark);
+    double n_values = (double)tensor_count(y);
+    meter_stop(o, c.side == 3 ? METER_CONV_3 : METER_CONV_1, start_s,
+               2 * n_values * (double)c.in * (double)(c.side * c.side),
+               4 * ((double)tensor_count(x) + n_values) + meter_weight_bytes(&args->conv->weight));
     return y;
 }

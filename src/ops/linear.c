@@ -1,6 +1,7 @@
 /* linear.c - y = act(norm(x) W^T + b) + residual. */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
+#include "ops/meter.h"
 
 static bool check_shapes(struct ops *o, struct tensor x, const struct linear_args *args)
 {
@@ -33,6 +34,7 @@ static bool residual_fits(struct ops *o, const struct tensor *residual, struct t
 struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args *args)
 {
     struct tensor none = {0};
+    double start_s = meter_start(o);
     if (!ops_ok(o) || x.rank == 0 || !check_shapes(o, x, args)) return none;
     const struct weight *w = &args->linear->weight;
     size_t k = (size_t)w->dim[1], m = (size_t)tensor_count(x) / k;
@@ -71,5 +73,7 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
     }
     if (!product_run(o, &p, "linear")) return none;
     arena_reset(o->arena, mark);
+    meter_stop(o, METER_LINEAR, start_s, 2 * (double)m * (double)k * (double)w->dim[0],
+               4 * ((double)tensor_count(x) + (double)tensor_count(y)) + meter_weight_bytes(w));
     return y;
 }

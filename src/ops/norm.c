@@ -1,6 +1,7 @@
 /* norm.c - GroupNorm (arXiv:1803.08494) and LayerNorm (arXiv:1607.06450). */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
+#include "ops/meter.h"
 
 #include <math.h>
 #include <string.h>
@@ -84,6 +85,7 @@ bool layer_norm_rows(struct ops *o, struct tensor x, const struct norm *norm, fl
 
 struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, enum act act)
 {
+    double start_s = meter_start(o);
     if (!ops_ok(o) || x.rank == 0 || !norm_fits(o, x, norm, "norm")) return (struct tensor){0};
     struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
     if (y.rank == 0) return y;
@@ -96,6 +98,7 @@ struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, e
 #pragma omp parallel for num_threads(n_threads) schedule(static)
             for (size_t i = 0; i < rows; i++) o->kernels->act(y.data + i * c, y.data + i * c, c, act);
         }
+        meter_stop(o, METER_NORM, start_s, 8.0 * (double)(rows * c), 8.0 * (double)(rows * c));
         return y;
     }
     size_t n = (size_t)x.dim[0], rows_each = rows / n;
@@ -107,5 +110,6 @@ struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, e
         o->kernels->affine_act(y.data + i * c, x.data + i * c, s, s + n * c, c, act);
     }
     arena_reset(o->arena, mark);
+    meter_stop(o, METER_NORM, start_s, 8.0 * (double)(rows * c), 8.0 * (double)(rows * c));
     return y;
 }

@@ -23,6 +23,7 @@
 
 struct kernels; /* kernels/kernels.h */
 struct pack_cache; /* weights transformed once and kept: ops/cache.h */
+struct meter;      /* what operations cost: ops/meter.h */
 
 struct ops {
     const struct kernels *kernels;
@@ -31,6 +32,7 @@ struct ops {
     const volatile int *cancel; /* may be NULL */
     struct pack_cache *cache;   /* may be NULL: nothing is kept */
     int n_threads;
+    struct meter *meter;        /* may be NULL: nothing is counted */
 };
 
 /* GroupNorm over [h, w, c / n_groups] or LayerNorm over c (n_groups 0), then act. weight and bias are [c]. */

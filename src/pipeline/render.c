@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/system.h"
 #include "files/image.h"
+#include "ops/meter.h"
 #include "pipeline/model.h"
 #include "pipeline/preview.h"
 #include "pipeline/resolve.h"
@@ -311,6 +312,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
 {
     const struct dk_settings *job = &g->jobs[0];
     int f = vae_factor(g->model->vae);
+    if (g->ops.meter) g->ops.meter->phase = DK_PHASE_TEXT;
     g->h = job->height_px / f;
     g->w = job->width_px / f;
     g->c = g->model->latent_channels;
@@ -325,6 +327,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
     model_release(g->model, "text_encoder"); /* and the second one */
     report(g->hooks, DK_PHASE_TEXT, 1, 1, NULL);
     double text_end = system_seconds();
+    if (g->ops.meter) g->ops.meter->phase = DK_PHASE_DENOISE;
     report(g->hooks, DK_PHASE_DENOISE, 0, sampler_calls(g->sampler), NULL);
     for (int call = 0; call < sampler_calls(g->sampler); call++) {
         size_t mark = arena_mark(g->ops.arena);
@@ -337,6 +340,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
     for (size_t k = 0; g->hooks && g->hooks->latent && k < g->n; k++)
         g->hooks->latent(g->hooks->user, g->first + k, g->x.data + (int64_t)k * g->h * g->w * g->c,
                          (int)g->h, (int)g->w, (int)g->c);
+    if (g->ops.meter) g->ops.meter->phase = DK_PHASE_DECODE;
     report(g->hooks, DK_PHASE_DECODE, 0, 1, NULL);
     for (size_t k = 0; images && k < g->n; k++)
         if (!decode(g, k, &images[k])) return false;
@@ -347,12 +351,28 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
     return true;
 }
 
+static void report_costs(const struct dk_hooks *hooks, const struct meter *meter)
+{
+    for (int phase = 0; phase < METER_MAX_PHASES; phase++)
+        for (int kind = 0; kind < N_METER_KINDS; kind++) {
+            const struct meter_entry *e = &meter->entries[phase][kind];
+            struct dk_cost cost = {.phase = (enum dk_phase)phase,
+                                   .kind = meter_kind_names[kind],
+                                   .n_calls = e->n_calls,
+                                   .seconds = e->seconds,
+                                   .flop = e->flop,
+                                   .bytes = e->bytes};
+            if (e->n_calls > 0) hooks->cost(hooks->user, &cost);
+        }
+}
+
 bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_jobs,
                struct dk_image *images, const struct dk_hooks *hooks, struct dk_stats *stats,
                struct dk_error *err)
 {
     struct dk_error local = {0};
     struct dk_stats unused;
+    struct meter meter = {0};
     struct dk_settings *resolved = calloc(n_jobs ? n_jobs : 1, sizeof *resolved);
     if (!err) err = &local;
     if (!stats) stats = &unused;
@@ -373,6 +393,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
                           .stats = stats,
                           .err = err};
         g.ops = model_ops(model, hooks ? hooks->cancel : NULL, err);
+        g.ops.meter = hooks && hooks->cost ? &meter : NULL;
         g.guided = resolve_guided(model, g.jobs);
         size_t n_chunks = 1;
         good = resolve_group(model, g.jobs, n_jobs - first, MAX_GROUP, &g.n, &n_chunks, err);
@@ -382,6 +403,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         arena_reset(&model->arena, mark);
         first += g.n;
     }
+    if (good && hooks && hooks->cost) report_costs(hooks, &meter);
     for (size_t i = 0; !good && images && i < n_jobs; i++) dk_image_free(&images[i]);
     free(resolved);
     return good;
