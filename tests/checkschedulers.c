@@ -266,8 +266,13 @@ static void check_noise(const struct dk_scheduler *scheduler, const char *name)
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-static void check_fields(const struct dk_scheduler *s)
+static void check_fields(const struct dk_scheduler *s, size_t index)
 {
+    struct dk_scheduler_info info;
+    bool eta_0 = (s->flags & DK_ETA) && s->eta <= 0;
+    CHECK(dk_scheduler_get(index, &info) && strcmp(info.name, s->name) == 0 &&
+              info.stochastic == ((s->flags & DK_STOCHASTIC) && !eta_0),
+          "%s is listed as another", s->name);
     struct registry_match match;
     struct dk_error err = {0};
     char list[300], *word, *rest = list;
@@ -723,13 +728,14 @@ int main(int argc, char **argv)
     if (argc > 1) return check_plugin(argv[1]);
     for (size_t i = 0; i < registry_count(); i++) {
         const struct dk_scheduler *scheduler = registry_at(i);
-        check_fields(scheduler);
+        check_fields(scheduler, i);
         check_oracle(scheduler, scheduler->name);
         check_configs(scheduler, scheduler->name);
         check_noise(scheduler, scheduler->name);
     }
-    CHECK(registry_count() >= 26 && registry_at(registry_count()) == NULL, "%zu schedulers",
-          registry_count());
+    CHECK(registry_count() >= 26 && registry_at(registry_count()) == NULL &&
+              dk_scheduler_count() == registry_count(),
+          "%zu schedulers", registry_count());
     check_names();
     check_refusals();
     check_grids();

@@ -77,5 +77,30 @@ echo "not a library" >"$work/text.so"
 refused text "cannot be loaded"
 refused missing "cannot be loaded"
 
+# The program: a path is loaded, a bare name never is, and a plugin's picture is made.
+if [ -x "${DARKROOM:-}" ]; then
+    run() { "$DARKROOM" "$@" -m models/emoji >"$work/out" 2>"$work/log"; }
+    if run schedulers show "$build/plugins/ralston.so" --steps 3 && grep -q '5 passes' "$work/out"; then ok
+    else bad "show: $(cat "$work/log")"; fi
+    if run schedulers show ralston.so --steps 3; then bad "a bare name is loaded"
+    elif grep -q 'no such name' "$work/log"; then ok; else bad "bare: $(cat "$work/log")"; fi
+    if run schedulers show "$work/abi.so" --steps 3; then bad "another ABI is loaded"
+    elif grep -q 'ABI 99' "$work/log"; then ok; else bad "abi: $(cat "$work/log")"; fi
+    if run "a red apple" --scheduler "$build/plugins/ralston.so" --steps 2 --guidance 1 --seed 1 -o "$work/a.png" &&
+        [ -s "$work/a.png" ]; then ok; else bad "no picture: $(cat "$work/log")"; fi
+    # Noise: the same bytes with any number of threads, and alone or in a run of two.
+    for name in euler-a dpmpp-sde; do
+        for threads in 1 2 4; do
+            run "a red apple" --scheduler $name --steps 2 --guidance 1 --seed 5 --threads $threads --no-metadata \
+                -o "$work/$name-$threads.png" || bad "$name: $(cat "$work/log")"
+        done
+        if cmp -s "$work/$name-1.png" "$work/$name-2.png" && cmp -s "$work/$name-1.png" "$work/$name-4.png"; then ok
+        else bad "$name: other bytes with other threads"; fi
+        run "a red apple" --scheduler $name --steps 2 --guidance 1 --seed 4 --count 2 --no-metadata -o "$work/$name-{seed}.png"
+        if cmp -s "$work/$name-1.png" "$work/$name-5.png"; then ok
+        else bad "$name: seed 5 as the second of two is another picture: $(ls "$work") $(cat "$work/log")"; fi
+    done
+fi
+
 echo "plugins: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

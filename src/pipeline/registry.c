@@ -47,7 +47,7 @@ bool dk_scheduler_get(size_t index, struct dk_scheduler_info *info)
         .aliases = s->aliases,
         .order = s->order,
         .passes_per_step = s->passes_per_step,
-        .stochastic = (s->flags & DK_STOCHASTIC) != 0 || s->eta > 0,
+        .stochastic = (s->flags & DK_STOCHASTIC) && !((s->flags & DK_ETA) && s->eta <= 0),
         .steps_low = s->steps_low,
         .steps_high = s->steps_high,
     };

@@ -99,8 +99,7 @@ static void fill_from_scheduler(const struct dk_model *model, struct dk_settings
     if (s->n_steps == 0) s->n_steps = sampler_default_steps(&options, model->n_steps);
     if (!isnan(s->guidance)) return;
     bool embedded = unet_guidance_width(model->unet) > 0; /* the scale is an input: no suggestion */
-    s->guidance =
-        embedded ? model->guidance : sampler_default_guidance(&options, model->guidance);
+    s->guidance = embedded ? model->guidance : sampler_default_guidance(&options, model->guidance);
 }
 
 /* One sentence for each pairing that is known to blur. */
