@@ -792,6 +792,54 @@ static void check_vae_variants(struct bench *b)
     weights_close(from);
 }
 
+/*
+ * Tiles cover the picture with weights that add up to one: a decoder that answers its last bias
+ * everywhere does so through tiles too. What fits into one tile is not touched by them.
+ */
+static void check_tiles(struct bench *b)
+{
+    static struct edited e;
+    static const float zeros[3 * 32 * 9];
+    struct weights *from = open_weights(MODELS "/tiny-sd2/vae");
+    if (!from) return;
+    struct config_vae config;
+    config_read_vae(MODELS "/tiny-sd2/vae/config.json", &config, &b->err);
+    edited_take(&e, from);
+    *edited_find(&e, "decoder.conv_out.weight") =
+        (struct weight){zeros, DTYPE_F32, 4, {3, 32, 3, 3}, "decoder.conv_out.weight"};
+    *edited_find(&e, "decoder.conv_out.bias") = (struct weight){
+        (const float[]){0.25f, -0.5f, 0.75f}, DTYPE_F32, 1, {3}, "decoder.conv_out.bias"};
+    edited_write(&e, scratch("tiles.safetensors"), NULL);
+    struct weights *flat = open_weights("%s", scratch("tiles.safetensors"));
+    struct vae *plain = vae_load(&config.net, from, &b->err);
+    struct vae *vae = flat ? vae_load(&config.net, flat, &b->err) : NULL;
+    CHECK(plain && vae, "%s", b->err.message);
+    size_t mark = arena_mark(&b->arena);
+    static const int64_t shapes[][4] = {{7, 9, 4, 1}, {12, 5, 4, 0}, {5, 13, 5, 2}, {9, 9, 1, 3}};
+    for (size_t i = 0; vae && i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t *s = shapes[i];
+        struct tensor z = tensor_new4(&b->arena, 2, s[0], s[1], 4, &b->err);
+        for (int64_t k = 0; k < tensor_count(z); k++) z.data[k] = sinf((float)k);
+        struct tensor y = vae_decode_tiled(vae, &b->ops, z, s[2], s[3]);
+        double worst = y.rank == 4 && y.dim[1] == 8 * s[0] && y.dim[2] == 8 * s[1] ? 0 : 1;
+        for (int64_t k = 0; k < tensor_count(y); k++) {
+            double want = k % 3 == 0 ? 0.25 : k % 3 == 1 ? -0.5 : 0.75;
+            worst = fmax(worst, fabs((double)y.data[k] - want));
+        }
+        CHECK(worst < 1e-6, "tiles of %d: off by %g: %s", (int)s[2], worst, b->err.message);
+        struct tensor whole = vae_decode(plain, &b->ops, z);
+        struct tensor tile = vae_decode_tiled(plain, &b->ops, z, 13, 2);
+        CHECK(tensor_count(tile) == tensor_count(whole) &&
+                  memcmp(tile.data, whole.data, (size_t)tensor_count(whole) * sizeof(float)) == 0,
+              "one tile differs from the whole");
+        arena_reset(&b->arena, mark);
+    }
+    vae_free(plain);
+    vae_free(vae);
+    weights_close(flat);
+    close_weights(b, from);
+}
+
 /* Any tensor missing is an error that names it. Other parts than the networks' own do not matter.
  */
 static void check_missing(struct bench *b, const char *model, const char *part)
@@ -864,6 +912,7 @@ int main(void)
             check_guess(&bench);
             check_distilled(&bench);
             check_vae_variants(&bench);
+            check_tiles(&bench);
             check_missing(&bench, "tiny-sdxl", "unet");
             check_missing(&bench, "tiny-sd1", "vae");
             check_missing(&bench, "tiny-sdxl", "text_encoder_2");

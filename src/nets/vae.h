@@ -36,6 +36,15 @@ bool vae_has_encoder(const struct vae *vae);
  * to 1. */
 struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z);
 
+/*
+ * The same in tiles of tile x tile latent cells, of which neighbours share at least overlap cells
+ * and fade into each other. The work memory is that of one tile, whatever the picture's size; but
+ * each tile is normalised by its own statistics, so this is an approximation. What fits into one
+ * tile is decoded exactly.
+ */
+struct tensor vae_decode_tiled(const struct vae *vae, struct ops *o, struct tensor z, int64_t tile,
+                               int64_t overlap);
+
 /* x [n, h, w, 3] in -1 to 1; answer: moments [n, h / f, w / f, 2 * latent], mean first, then log
  * variance. */
 struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x);
