@@ -369,6 +369,52 @@ static void check_unets(struct bench *b)
     }
 }
 
+/* A dry arena tells exactly what a run will need, without a run. */
+static void check_dry(struct bench *b)
+{
+    struct weights *weights = open_weights(MODELS "/tiny-sdxl/unet");
+    struct weights *vae_weights = open_weights(MODELS "/tiny-sd1/vae");
+    struct unet *unet = open_unet(b, "tiny-sdxl", weights);
+    struct config_vae config;
+    config_read_vae(MODELS "/tiny-sd1/vae/config.json", &config, &b->err);
+    struct vae *vae = vae_load(&config.net, vae_weights, &b->err);
+    if (!unet || !vae) return;
+    b->ops.cache = NULL;
+    size_t mark = arena_mark(&b->arena), peaks[2][2];
+    static const float ids[12];
+    for (int dry = 0; dry < 2; dry++) {
+        b->arena.dry = dry == 1;
+        b->arena.peak_bytes = 0;
+        struct tensor x = tensor_new4(&b->arena, 1, 11, 16, 4, &b->err);
+        struct tensor context = tensor_new3(&b->arena, 2, 77, unet_context_width(unet), &b->err);
+        struct tensor pooled =
+            tensor_new(&b->arena, 2, (int64_t[]){2, unet_pooled_width(unet)}, &b->err);
+        if (!dry) {
+            memset(x.data, 0, (size_t)tensor_count(x) * sizeof *x.data);
+            memset(context.data, 0, (size_t)tensor_count(context) * sizeof *x.data);
+            memset(pooled.data, 0, (size_t)tensor_count(pooled) * sizeof *x.data);
+        }
+        struct unet_conditioning *c = unet_condition(unet, &b->ops, context, pooled, ids, 1.0f);
+        struct tensor y = unet_forward(unet, &b->ops, x, 1.0f, c);
+        CHECK(y.rank == 4 && y.dim[0] == 2 && y.dim[1] == 11, "dry %d: %s", dry, b->err.message);
+        peaks[dry][0] = b->arena.peak_bytes;
+        b->arena.peak_bytes = 0;
+        y = vae_decode(vae, &b->ops, x);
+        CHECK(y.rank == 4 && y.dim[2] == 128, "dry %d: %s", dry, b->err.message);
+        peaks[dry][1] = b->arena.peak_bytes;
+        arena_reset(&b->arena, mark);
+    }
+    b->arena.dry = false;
+    for (int i = 0; i < 2; i++)
+        CHECK(peaks[0][i] == peaks[1][i], "%d: needed %zu bytes, told %zu", i, peaks[0][i],
+              peaks[1][i]);
+    b->ops.cache = b->cache;
+    unet_free(unet);
+    vae_free(vae);
+    weights_close(vae_weights);
+    close_weights(b, weights);
+}
+
 /* ---- VAE ---------------------------------------------------------------------------------------
  */
 
@@ -906,6 +952,7 @@ int main(void)
         check_vae_model(&bench, "tiny-sdxl");
         check_lcm(&bench);
         if (kernel_sets[i] == 0) {
+            check_dry(&bench);
             check_single_file(&bench, "tiny-sd1");
             check_single_file(&bench, "tiny-sd2");
             check_single_file(&bench, "tiny-sdxl");

@@ -117,7 +117,7 @@ struct tensor tensor_keep(struct arena *arena, size_t mark, struct tensor t)
     /* The tensor lay above the mark or elsewhere, so there is room unless the limit is reached by a foreign one. */
     float *data = arena_alloc(arena, size_bytes, NULL);
     if (!data) return (struct tensor){0};
-    if (data != t.data) memmove(data, t.data, size_bytes);
+    if (data != t.data && !arena->dry) memmove(data, t.data, size_bytes);
     t.data = data;
     return t;
 }

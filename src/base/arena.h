@@ -21,6 +21,7 @@ struct arena {
     size_t limit_bytes;    /* allocations beyond this fail; at most capacity_bytes */
     size_t used_bytes;
     size_t peak_bytes;
+    bool dry; /* set by the owner: nothing is moved or touched, memory is only counted */
 };
 
 /* limit_bytes 0: as much as the address space reservation allows. False when not even a small arena can be had. */

@@ -223,7 +223,7 @@ static struct tensor expand(const struct pass *p, struct tensor x)
     struct tensor y = x;
     y.dim[0] = n;
     y = tensor_new(p->ops->arena, y.rank, y.dim, p->ops->err);
-    for (int64_t i = 0; y.rank && i < n; i++)
+    for (int64_t i = 0; y.rank && !ops_dry(p->ops) && i < n; i++)
         memcpy(y.data + (size_t)i * each, x.data + (size_t)(i % k) * each, each * sizeof *x.data);
     return y;
 }

@@ -293,7 +293,7 @@ struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z)
         one.data += i * each;
         one.dim[0] = 1;
         one = decode_one(vae, o, one);
-        if (one.rank)
+        if (one.rank && !ops_dry(o))
             memcpy(y.data + i * tensor_count(one), one.data,
                    (size_t)tensor_count(one) * sizeof *one.data);
         arena_reset(o->arena, mark);

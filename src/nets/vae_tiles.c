@@ -43,7 +43,7 @@ static struct tensor cut_out(struct ops *o, struct tensor z, int64_t i, const st
 {
     int64_t c = z.dim[3];
     struct tensor t = tensor_new4(o->arena, 1, rows->n, columns->n, c, o->err);
-    for (int64_t at = 0; at < tensor_count(t); at++) {
+    for (int64_t at = 0; at < tensor_count(t) && !ops_dry(o); at++) {
         int64_t y = at / c / columns->n + rows->first, x = at / c % columns->n + columns->first;
         t.data[at] = z.data[((i * z.dim[1] + y) * z.dim[2] + x) * c + at % c];
     }
@@ -76,6 +76,7 @@ static void decode_tiles(const struct vae *vae, struct ops *o, struct tensor z, 
     int64_t n_columns = count_spans(z.dim[2], tile, overlap);
     struct tensor total = tensor_new(o->arena, 1, &pixels, o->err);
     if (total.rank == 0) return;
+    if (ops_dry(o)) n_rows = n_columns = pixels = 1; /* all tiles need the same memory */
     for (int64_t p = 0; p < pixels; p++) total.data[p] = 0;
     for (int64_t p = 0; p < pixels * c; p++) y.data[p] = 0;
     for (int64_t t = 0; t < n_rows * n_columns && ops_ok(o); t++) {

@@ -114,7 +114,7 @@ void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t 
 static float *load_all(struct ops *o, const struct conv_plan *c, size_t rows, size_t columns)
 {
     float *padded = ops_floats(o, c->n * rows, columns * c->in);
-    if (!padded) return NULL;
+    if (!padded || ops_dry(o)) return padded;
     size_t row_floats = columns * c->in;
     int n_threads = ops_threads(o, (double)(c->n * rows) * (double)row_floats * 2);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
@@ -142,7 +142,7 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
         for (size_t kx = 0; kx < c->side; kx++)
             n_runs += runs_cut(runs + n_runs, (ptrdiff_t)((ky * columns + kx) * c->in), c->in);
     }
-    for (size_t i = 0; i < c->out_h * c->out_w; i++)
+    for (size_t i = 0; i < c->out_h * c->out_w && !ops_dry(o); i++)
         row[i] = (ptrdiff_t)((i / c->out_w * columns + i % c->out_w) * c->stride * c->in);
     struct product p = {
         .weights = {&c->args->conv->weight, PACK_CONV, c->out, c->in, c->side * c->side},

@@ -49,6 +49,10 @@ bool group_norm_affine(struct ops *o, struct tensor x, const struct norm *norm, 
     double *sums = (void *)ops_floats(o, n * n_pieces, 4 * c); /* [n][n_pieces][2][c] doubles */
     if (!sums || !ops_ok(o)) return false;
     size_t size = 2 * c;
+    if (ops_dry(o)) {
+        arena_reset(o->arena, mark);
+        return true;
+    }
 #pragma omp parallel for num_threads(ops_threads(o, (double)n * (double)(rows * c))) schedule(static)
     for (size_t i = 0; i < n * n_pieces; i++) {
         size_t sample = i / n_pieces, first = i % n_pieces * ROWS_PER_PIECE;
@@ -73,6 +77,10 @@ bool layer_norm_rows(struct ops *o, struct tensor x, const struct norm *norm, fl
     size_t c = (size_t)x.dim[x.rank - 1], rows = (size_t)tensor_count(x) / c;
     float *weight = ops_floats(o, 2, c);
     if (!weight) return false;
+    if (ops_dry(o)) {
+        arena_reset(o->arena, mark);
+        return true;
+    }
     float *bias = weight + c;
     for (size_t j = 0; j < c; j++) weight[j] = 1, bias[j] = 0;
     if (weight_exists(&norm->weight) && !ops_unpack(o, &norm->weight, c, "norm", weight)) return false;
@@ -90,7 +98,7 @@ struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, e
     struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
     if (y.rank == 0) return y;
     size_t mark = arena_mark(o->arena);
-    size_t c = (size_t)x.dim[x.rank - 1], rows = (size_t)tensor_count(x) / c;
+    size_t c = (size_t)x.dim[x.rank - 1], rows = ops_dry(o) ? 0 : (size_t)tensor_count(x) / c;
     int n_threads = ops_threads(o, 4.0 * (double)rows * (double)c);
     if (norm->n_groups == 0) {
         if (!layer_norm_rows(o, x, norm, y.data)) return (struct tensor){0};

@@ -83,7 +83,7 @@ bool ops_unpack(struct ops *o, const struct weight *w, size_t count, const char 
     if (have != count || dtype_row_bytes(w->dtype, count) == 0)
         return dk_fail(o->err, DK_ERROR_MODEL, "%s: %s has shape %s, expected %zu values", op,
                        w->name ? w->name : "weight", shape_text(w->rank, w->dim).text, count);
-    o->kernels->unpack(w->dtype, out, w->data, count);
+    if (!ops_dry(o)) o->kernels->unpack(w->dtype, out, w->data, count);
     return true;
 }
 
@@ -104,7 +104,7 @@ struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
         return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ", shape_text(a.rank, a.dim).text,
                         shape_text(b.rank, b.dim).text);
     struct tensor y = tensor_new(o->arena, a.rank, a.dim, o->err);
-    if (y.rank == 0) return y;
+    if (y.rank == 0 || ops_dry(o)) return y;
     size_t n = (size_t)tensor_count(a);
 #pragma omp parallel for num_threads(ops_threads(o, (double)n)) schedule(static)
     for (size_t i = 0; i < n; i += PIECE) o->kernels->add(y.data + i, a.data + i, b.data + i, min_size(PIECE, n - i));
@@ -115,7 +115,7 @@ struct tensor op_act(struct ops *o, struct tensor x, enum act act)
 {
     if (!ops_ok(o) || x.rank == 0) return (struct tensor){0};
     struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
-    if (y.rank == 0) return y;
+    if (y.rank == 0 || ops_dry(o)) return y;
     size_t n = (size_t)tensor_count(x);
 #pragma omp parallel for num_threads(ops_threads(o, (double)n * 4)) schedule(static)
     for (size_t i = 0; i < n; i += PIECE) o->kernels->act(y.data + i, x.data + i, min_size(PIECE, n - i), act);
@@ -133,7 +133,7 @@ struct tensor op_concat(struct ops *o, struct tensor a, struct tensor b)
     if (a.dim[last] > INT64_MAX - b.dim[last]) return ops_fail(o, DK_ERROR_MODEL, "concat: too many channels");
     y.dim[last] = a.dim[last] + b.dim[last];
     y = tensor_new(o->arena, a.rank, y.dim, o->err);
-    if (y.rank == 0) return y;
+    if (y.rank == 0 || ops_dry(o)) return y;
     size_t ca = (size_t)a.dim[last], cb = (size_t)b.dim[last], rows = (size_t)tensor_count(a) / ca;
 #pragma omp parallel for num_threads(ops_threads(o, (double)rows * (double)(ca + cb))) schedule(static)
     for (size_t i = 0; i < rows; i++) {
@@ -181,7 +181,7 @@ struct tensor op_embed(struct ops *o, const struct weight *table, const struct w
     size_t mark = arena_mark(o->arena);
     float *position = ops_floats(o, (size_t)c, 1);
     if (y.rank == 0 || !position) return (struct tensor){0};
-    for (int64_t i = 0; i < n * tokens; i++) {
+    for (int64_t i = 0; i < n * tokens && !ops_dry(o); i++) {
         if (ids[i] < 0 || ids[i] >= vocabulary)
             return ops_fail(o, DK_ERROR_ARGUMENT, "embed: token id %d at position %lld, the table has %lld rows",
                             (int)ids[i], (long long)i, (long long)vocabulary);
@@ -204,7 +204,7 @@ struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_
         return ops_fail(o, DK_ERROR_MODEL, "sinusoids: width %lld with shift %g", (long long)width, (double)shift);
     int64_t dim[2] = {n, width};
     struct tensor y = tensor_new(o->arena, 2, dim, o->err);
-    if (y.rank == 0) return y;
+    if (y.rank == 0 || ops_dry(o)) return y;
     for (int64_t i = 0; i < n; i++) {
         float *row = y.data + i * width;
         if (width % 2) row[width - 1] = 0; /* as the reference pads odd widths */
@@ -221,7 +221,7 @@ struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_
 
 bool op_all_finite(struct ops *o, struct tensor x)
 {
-    size_t n = (size_t)tensor_count(x);
+    size_t n = ops_dry(o) ? 0 : (size_t)tensor_count(x);
     int bad = 0;
 #pragma omp parallel for num_threads(ops_threads(o, (double)n / 2)) schedule(static) reduction(| : bad)
     for (size_t i = 0; i < n; i += PIECE) bad |= !o->kernels->all_finite(x.data + i, min_size(PIECE, n - i));

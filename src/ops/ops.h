@@ -35,6 +35,12 @@ struct ops {
     struct meter *meter;        /* may be NULL: nothing is counted */
 };
 
+/*
+ * True where memory is only laid out (arena.h): results and scratch are allocated as in a run, but neither read nor
+ * written, so that the arena's peak tells what a run will need at most. Takes milliseconds.
+ */
+static inline bool ops_dry(const struct ops *o) { return o->arena->dry; }
+
 /* GroupNorm over [h, w, c / n_groups] or LayerNorm over c (n_groups 0), then act. weight and bias are [c]. */
 struct norm {
     struct weight weight, bias;

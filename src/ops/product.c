@@ -107,6 +107,10 @@ bool product_run(struct ops *o, const struct product *p, const char *op)
     float *scratch = ops_floats(o, (size_t)n_threads, scratch_floats);
     struct panel_store store = find_store(o, p, panel_floats, n_panels);
     if (!scratch || !store.data) return false;
+    if (ops_dry(o)) {
+        arena_reset(o->arena, mark);
+        return true;
+    }
     for (size_t first = 0; first < n_panels; first += store.chunk) {
         size_t count = min_size(store.chunk, n_panels - first);
         struct cut cut = cut_tasks(p, k, count, n_threads);

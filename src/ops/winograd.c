@@ -147,6 +147,7 @@ static bool run_large(struct ops *o, struct wino *w, bool u_is_new, int n_thread
         u_is_new = true;
     }
     if (!scratch || !w->u) return false;
+    if (ops_dry(o)) return true;
 #pragma omp parallel num_threads(n_threads)
     {
         float *own = scratch + (size_t)omp_get_thread_num() * size;
@@ -183,6 +184,7 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
     float *padded = ops_floats(o, c->n * rows, columns * c->in), *v = ops_floats(o, WINO_PLANES, v_plane);
     float *scratch = ops_floats(o, (size_t)n_threads, size);
     if (!padded || !v || !scratch) return false;
+    if (ops_dry(o)) return true;
 #pragma omp parallel num_threads(n_threads)
     {
         float *own = scratch + (size_t)omp_get_thread_num() * size, *m = own + pack_floats, *partial = m + m_floats;
