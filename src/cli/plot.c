@@ -6,7 +6,6 @@
 #include "text.h"
 
 #include <cairo-svg.h>
-#include <cairo.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -77,9 +76,7 @@ static double x_of(const struct panel *p, size_t i)
     return LEFT + (p->n > 1 ? room * (double)i / (double)(p->n - 1) : room / 2);
 }
 
-enum align { ALIGN_LEFT, ALIGN_CENTRE, ALIGN_RIGHT };
-
-static void put_text(cairo_t *c, double x, double y, enum align align, const char *text)
+void plot_text(cairo_t *c, double x, double y, enum align align, const char *text)
 {
     cairo_text_extents_t size;
     cairo_text_extents(c, text, &size);
@@ -89,6 +86,7 @@ static void put_text(cairo_t *c, double x, double y, enum align align, const cha
                                                : size.x_advance),
                   y);
     cairo_show_text(c, text);
+    cairo_new_path(c); /* or the next line would start at the end of the text */
 }
 
 /* 1, 2 or 5 times a power of ten, so that an axis gets four to ten ticks. */
@@ -109,13 +107,13 @@ static void draw_ticks(cairo_t *c, const struct panel *p)
         cairo_line_to(c, WIDTH - RIGHT, y_of(p, axis));
         cairo_stroke(c);
         cairo_set_source_rgb(c, 0.2, 0.2, 0.2);
-        put_text(c, LEFT - 8, y_of(p, axis) + 4, ALIGN_RIGHT, label);
+        plot_text(c, LEFT - 8, y_of(p, axis) + 4, ALIGN_RIGHT, label);
     }
     size_t stride = p->n > 12 ? (p->n + 9) / 10 : 1;
     for (size_t i = 0; i < p->n; i += stride) {
         char label[32];
         snprintf(label, sizeof label, "%zu", i + 1);
-        put_text(c, x_of(p, i), p->top + PANEL_HEIGHT + 18, ALIGN_CENTRE, label);
+        plot_text(c, x_of(p, i), p->top + PANEL_HEIGHT + 18, ALIGN_CENTRE, label);
     }
 }
 
@@ -125,7 +123,7 @@ static void draw_panel(cairo_t *c, struct panel *p)
     cairo_set_line_width(c, 1);
     draw_ticks(c, p);
     cairo_set_source_rgb(c, 0.2, 0.2, 0.2);
-    put_text(c, LEFT, p->top - 10, ALIGN_LEFT, p->title);
+    plot_text(c, LEFT, p->top - 10, ALIGN_LEFT, p->title);
     cairo_set_source_rgb(c, p->rgb[0], p->rgb[1], p->rgb[2]);
     cairo_set_line_width(c, 1.5);
     for (size_t i = 0; i < p->n; i++)
@@ -138,17 +136,23 @@ static void draw_panel(cairo_t *c, struct panel *p)
     }
 }
 
-static void draw_plan(cairo_t *c, const struct plan *plan)
+void plot_prepare(cairo_t *c)
 {
-    char title[256];
     cairo_set_source_rgb(c, 1, 1, 1);
     cairo_paint(c);
     cairo_select_font_face(c, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+}
+
+static void draw_plan(cairo_t *c, const void *what)
+{
+    const struct plan *plan = what;
+    char title[256];
+    plot_prepare(c);
     cairo_set_source_rgb(c, 0.1, 0.1, 0.1);
     cairo_set_font_size(c, 16);
     snprintf(title, sizeof title, "%s, %d steps, %zu calls of the U-Net", plan->scheduler,
              plan->n_steps, plan->n_calls);
-    put_text(c, LEFT, 30, ALIGN_LEFT, title);
+    plot_text(c, LEFT, 30, ALIGN_LEFT, title);
     cairo_set_font_size(c, 12);
     /* Okabe and Ito's blue and vermilion: told apart by colour-blind readers too. */
     struct panel upper = {"timestep", plan->timesteps,  plan->n_calls, 70, false, 0,
@@ -159,12 +163,13 @@ static void draw_plan(cairo_t *c, const struct plan *plan)
     draw_panel(c, &lower);
 }
 
-static cairo_status_t draw_to(const struct plan *plan, const char *temporary, bool svg)
+static cairo_status_t draw_to(plot_drawer *draw, const void *what, int width, int height,
+                              const char *temporary, bool svg)
 {
-    cairo_surface_t *surface = svg ? cairo_svg_surface_create(temporary, WIDTH, HEIGHT)
-                                   : cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEIGHT);
+    cairo_surface_t *surface = svg ? cairo_svg_surface_create(temporary, width, height)
+                                   : cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
     cairo_t *c = cairo_create(surface);
-    draw_plan(c, plan);
+    draw(c, what);
     cairo_status_t status = cairo_status(c);
     cairo_destroy(c);
     if (svg)
@@ -177,12 +182,13 @@ static cairo_status_t draw_to(const struct plan *plan, const char *temporary, bo
 }
 
 /* link() refuses a name that is taken, rename() replaces it; both happen at once or not at all. */
-bool plot_write(const struct plan *plan, const char *path, bool overwrite, struct dk_error *err)
+bool plot_file(plot_drawer *draw, const void *what, int width, int height, const char *path,
+               bool overwrite, struct dk_error *err)
 {
     const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash - path) + 1 : 0;
     char *temporary = text_format("%.*s.darkroom-%ld.tmp", folder, path, (long)getpid());
-    cairo_status_t status = draw_to(plan, temporary, is_svg(path));
+    cairo_status_t status = draw_to(draw, what, width, height, temporary, is_svg(path));
     bool ok = status == CAIRO_STATUS_SUCCESS;
     if (!ok)
         say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, cairo_status_to_string(status));
@@ -191,4 +197,9 @@ bool plot_write(const struct plan *plan, const char *path, bool overwrite, struc
     unlink(temporary);
     free(temporary);
     return ok;
+}
+
+bool plot_write(const struct plan *plan, const char *path, bool overwrite, struct dk_error *err)
+{
+    return plot_file(draw_plan, plan, WIDTH, HEIGHT, path, overwrite, err);
 }

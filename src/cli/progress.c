@@ -5,6 +5,7 @@
 #include "interrupt.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define REWRITE_S 0.1 /* a line that changes faster cannot be read, and writing it costs time */
@@ -18,6 +19,13 @@ double progress_now_s(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+size_t progress_peak_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (size_t)usage.ru_maxrss * 1024; /* Linux counts in KiB */
 }
 
 void progress_init(struct progress *progress, bool quiet)

@@ -24,6 +24,8 @@ struct progress {
 
 /* Seconds on a clock that only goes forward. */
 double progress_now_s(void);
+/* The most memory this process has had resident. */
+size_t progress_peak_bytes(void);
 
 void progress_init(struct progress *progress, bool quiet);
 void progress_picture(struct progress *progress, int index, int count, int n_steps);

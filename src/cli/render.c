@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 struct run {
@@ -186,13 +185,6 @@ static json_t *describe_run(const struct run *run, const char *output)
     return object;
 }
 
-static size_t peak_rss_bytes(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (size_t)usage.ru_maxrss * 1024; /* Linux counts in KiB */
-}
-
 static void print_json(json_t *object)
 {
     char *line = metadata_line(object);
@@ -212,7 +204,7 @@ static void report_json(const struct run *run, const char *output, const struct 
     json_object_set_new(seconds, "total", json_real(milliseconds(total_s)));
     json_object_set_new(object, "unet_passes", json_integer(stats->unet_passes));
     json_object_set_new(object, "seconds", seconds);
-    json_object_set_new(object, "peak_rss_bytes", json_integer((json_int_t)peak_rss_bytes()));
+    json_object_set_new(object, "peak_rss_bytes", json_integer((json_int_t)progress_peak_bytes()));
     print_json(object);
 }
 
