@@ -165,6 +165,12 @@ ends 0 '' "$dk" tokenize 'a photo of a cat' && prints '^2046 .* 2047$'
 ends 0 '' "$dk" tokenize 'a cat' --json && prints '"ids":\[2046,'
 ends 0 '' "$dk" info emoji && prints '^unet ' && prints '^fingerprint  *[0-9a-f]\{32\}$'
 ends 0 '' "$dk" info "$root/models/emoji" --json && prints '"parts":\['
+ends 0 'roof.svg' "$dk" bench --steps 1 --repeats 1 --size 32 --threads 1 --plot roof.svg
+prints '^denoise  *conv 3x3 ' && prints '^decode  *all '
+check 'the roofline has points' grep -q '<svg' roof.svg
+ends 0 '' "$dk" bench --steps 1 --repeats 2 --size 32 --json
+prints '"phases":\[{.*"phase":"text".*"operation":"linear".*"phase":"denoise".*"phase":"decode"'
+ends 2 'not an option of darkroom bench' "$dk" bench --count 3
 ends 2 'expected a name that ends in .png or .svg' "$dk" schedulers show ddim --steps 4 --plot x.pdf
 for kind in png svg; do
     ends 0 "plot.$kind" "$dk" schedulers show ddim --steps 4 --plot "plot.$kind"

@@ -13,7 +13,8 @@
 
 #define AT(field)  offsetof(struct request, field)
 #define PICTURES   (COMMAND_RENDER | COMMAND_BATCH)
-#define WITH_MODEL (PICTURES | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
+#define WITH_PARTS (PICTURES | COMMAND_BENCH)
+#define WITH_MODEL (WITH_PARTS | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
 #define SETTING    (PICTURES | COMMAND_JOB)
 #define PLANNED    (SETTING | COMMAND_SHOW)
 #define BATCH_JOB  (COMMAND_BATCH | COMMAND_JOB)
@@ -24,7 +25,7 @@ static const struct option table[] = {
      AT(settings.prompt), 0, 0, "TEXT", NULL, "what to show; the same as the words without an option"},
     {"negative", 'n', "negative-prompt", OPTION_TEXT, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.negative), 0, 0, "TEXT", NULL, "what to keep away from"},
-    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING, USE_RECORDED,
+    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING | COMMAND_BENCH, USE_RECORDED,
      AT(settings.width_px), 1, 65536, "WxH", NULL, "width and height in pixels (the model's own)"},
     {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
      AT(settings.width_px), 1, 65536, "N", NULL, "width alone"},
@@ -50,9 +51,9 @@ static const struct option table[] = {
     {"no-dynamic", 0, NULL, OPTION_FLAG, GROUP_VARIATION, BATCH_JOB, USE_NONE,
      AT(batch.no_dynamic), 0, 0, NULL, NULL, "take {a|b} and __animals__ as plain text"},
 
-    {"steps", 0, "num-inference-steps", OPTION_INTEGER, GROUP_SAMPLING, PLANNED, USE_RECORDED,
+    {"steps", 0, "num-inference-steps", OPTION_INTEGER, GROUP_SAMPLING, PLANNED | COMMAND_BENCH, USE_RECORDED,
      AT(settings.n_steps), 1, 1000000, "N", NULL, "denoising steps (the model's own)"},
-    {"scheduler", 0, "sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, SETTING, USE_RECORDED,
+    {"scheduler", 0, "sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, SETTING | COMMAND_BENCH, USE_RECORDED,
      AT(settings.scheduler), 0, 0, "NAME|./FILE.so", NULL, "see darkroom schedulers (the model's own)"},
     {"spacing", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.spacing), 0, 0, "KIND", "leading|linspace|trailing", "how timesteps are spread"},
@@ -60,7 +61,7 @@ static const struct option table[] = {
      AT(settings.sigmas), 0, 0, "NAME|LIST", NULL, "noise schedule: karras, exponential, ... or numbers with commas"},
     {"timesteps", 0, NULL, OPTION_TEXT, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.timesteps), 0, 0, "LIST", NULL, "the timesteps themselves, from noise to picture"},
-    {"guidance", 0, "cfg-scale,guidance-scale", OPTION_NUMBER, GROUP_SAMPLING, SETTING, USE_RECORDED,
+    {"guidance", 0, "cfg-scale,guidance-scale", OPTION_NUMBER, GROUP_SAMPLING, SETTING | COMMAND_BENCH, USE_RECORDED,
      AT(settings.guidance), 0, 1000, "G", NULL, "guidance scale; 1 or less makes one pass a step (the model's own)"},
     {"guidance-rescale", 0, NULL, OPTION_NUMBER, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.guidance_rescale), 0, 1, "R", NULL, "take back the contrast that guidance adds (0)"},
@@ -75,13 +76,13 @@ static const struct option table[] = {
 
     {"model", 'm', NULL, OPTION_PATH, GROUP_MODEL, WITH_MODEL, USE_RECORDED,
      AT(model), 0, 0, "NAME|PATH", NULL, "a model of darkroom models, a folder or a file"},
-    {"unet", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
+    {"unet", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS, USE_RECORDED,
      AT(model_options.unet), 0, 0, "PATH", NULL, "another U-Net"},
-    {"vae", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
+    {"vae", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS, USE_RECORDED,
      AT(model_options.vae), 0, 0, "PATH", NULL, "another VAE"},
-    {"text-encoder", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES, USE_RECORDED,
+    {"text-encoder", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS, USE_RECORDED,
      AT(model_options.text_encoder), 0, 0, "PATH", NULL, "another text encoder"},
-    {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, PICTURES | COMMAND_TOKENIZE, USE_RECORDED,
+    {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS | COMMAND_TOKENIZE, USE_RECORDED,
      AT(model_options.tokenizer), 0, 0, "DIR", NULL, "a folder with vocab.json and merges.txt"},
     {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, PICTURES | COMMAND_SHOW, USE_RECORDED,
      AT(model_options.prediction), 0, 0, "KIND", "epsilon|v_prediction|sample", "what the U-Net predicts"},
@@ -90,7 +91,7 @@ static const struct option table[] = {
      AT(output), 0, 0, "FILE|TEMPLATE|FOLDER", NULL, "file, folder or template as {prompt:40}-{seed}.png (darkroom-{seed}.png)"},
     {"dtype", 0, NULL, OPTION_CHOICE, GROUP_MODEL, COMMAND_CONVERT, USE_NONE,
      AT(dtype), 0, 0, "TYPE", "f32|f16|bf16|q8_0|q4_0|q4_k", "the weights' new type; q types are for GGUF (as they are)"},
-    {"force", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER | COMMAND_SHOW | COMMAND_CONVERT, USE_NONE,
+    {"force", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER | COMMAND_SHOW | COMMAND_CONVERT | COMMAND_BENCH, USE_NONE,
      AT(force), 0, 0, NULL, NULL, "replace an existing file"},
     {"name", 0, NULL, OPTION_PATH, GROUP_OUTPUT, BATCH_JOB, USE_NONE,
      AT(batch.name), 0, 0, "TEMPLATE", NULL, "name of a picture in the folder ({index:05}-{seed}-{prompt:40}.png)"},
@@ -100,8 +101,8 @@ static const struct option table[] = {
      AT(batch.no_sheet), 0, 0, NULL, NULL, "make no contact sheet (index.html, contact.png) at the end"},
     {"preview", 0, NULL, OPTION_FLAG, GROUP_OUTPUT, COMMAND_RENDER, USE_NONE,
      AT(preview), 0, 0, NULL, NULL, "show the picture as it comes: in the terminal, else in NAME.preview.png"},
-    {"plot", 0, NULL, OPTION_PATH, GROUP_OUTPUT, COMMAND_SHOW, USE_NONE,
-     AT(plot), 0, 0, "FILE.png|svg", NULL, "draw timesteps and sigmas"},
+    {"plot", 0, NULL, OPTION_PATH, GROUP_OUTPUT, COMMAND_SHOW | COMMAND_BENCH, USE_NONE,
+     AT(plot), 0, 0, "FILE.png|svg", NULL, "draw a chart: timesteps and sigmas, or the roofline of a bench"},
 
     {"format", 0, NULL, OPTION_CHOICE, GROUP_RUN, COMMAND_BATCH, USE_NONE,
      AT(batch.format), 0, 0, "KIND", "auto|text|jsonl|csv|tsv", "how the file of prompts is written (auto: seen from it)"},
@@ -119,9 +120,11 @@ static const struct option table[] = {
      AT(batch.stale_after_s), 2, 86400, "SECONDS", NULL, "silence after which another machine counts as dead (60)"},
     {"dry-run", 0, NULL, OPTION_FLAG, GROUP_RUN, PICTURES, USE_NONE,
      AT(dry_run), 0, 0, NULL, NULL, "check everything, say what would be done, and stop"},
+    {"repeats", 0, NULL, OPTION_INTEGER, GROUP_RUN, COMMAND_BENCH, USE_NONE,
+     AT(n_repeats), 1, 1000, "N", NULL, "pictures to take the mean of, after the first (3)"},
     {"threads", 0, NULL, OPTION_INTEGER, GROUP_RUN, WITH_MODEL, USE_REPORTED,
      AT(model_options.n_threads), 0, 1024, "N", NULL, "threads; the picture does not depend on it (0: all cores)"},
-    {"max-memory", 0, NULL, OPTION_BYTES, GROUP_RUN, PICTURES, USE_NONE,
+    {"max-memory", 0, NULL, OPTION_BYTES, GROUP_RUN, WITH_PARTS, USE_NONE,
      AT(model_options.max_memory_bytes), 0, 0, "SIZE", NULL, "limit such as 800M or 1.5G; refused if it cannot be kept"},
     {"json", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(json), 0, 0, NULL, NULL, "machine-readable results on standard output"},
@@ -201,6 +204,7 @@ void request_init(struct request *request)
     memset(request, 0, sizeof *request);
     dk_settings_default(&request->settings);
     request->count = 1;
+    request->n_repeats = 3;
     request->random_seed = true;
     request->batch.stale_after_s = 60;
 }
