@@ -578,6 +578,15 @@ static void check_gguf(void)
     CHECK(v && *(const unsigned char *)v->data == (2 * 34 * 5 & 63), "its third row");
     CHECK(w && weights_find(w, "text_encoder.text_projection.weight"), "a projection");
     weights_close(w);
+    /* [2, 32] in rows of a scale (0x0500, 0x2f2a) and 32 bytes (10, 15 ..., 52 ...), transposed. */
+    w = weights_open(CORPUS "gguf/sdcpp_quantised", &err);
+    const struct weight *p = w ? weights_find(w, "text_encoder_2.text_projection.weight") : NULL;
+    CHECK(is_shape(p, DTYPE_F32, 2, 32, 2), "a quantised projection: %s", err.message);
+    const float step = 1280 * 0x1p-24f;
+    CHECK(float_at(p, 0) == 10 * step && float_at(p, 2) == 15 * step, "its first row: %g %g",
+          (double)float_at(p, 0), (double)float_at(p, 2));
+    CHECK(float_at(p, 1) == 52 * 0.1119384765625f, "its second row: %g", (double)float_at(p, 1));
+    weights_close(w);
 }
 
 static void check_pickle(void)
@@ -654,6 +663,7 @@ static void check_hostile(void)
         {"pickle/stride_outside", DK_ERROR_FORMAT, "tensor a leaves its storage"},
         {"pickle/way_out", DK_ERROR_FORMAT, "leads out of it"},
         {"pickle/zero_dim", DK_ERROR_FORMAT, "tensor a has a dimension of size 0"},
+        {"safetensors/scaled_fp8", DK_ERROR_UNSUPPORTED, "fp8 with scales of its own"},
         {"safetensors/split_not_by_three", DK_ERROR_FORMAT, "cannot be split"},
     };
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {

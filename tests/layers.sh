@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: MIT
 # Each line of the plan: a folder, then what its files may include (folders, or single headers).
 # Beyond the plan of the conventions: the pipeline fills the table of kernels when it opens a model,
-# and kernels/cpu.c answers the public dk_cpu_level.
+# kernels/cpu.c answers the public dk_cpu_level, and the readers of files ask kernels/dtype.h what a
+# type's bytes are.
 plan='
 include     include
 schedulers  scheduler.h common.h
 src/base    base darkroom.h
 src/kernels kernels base/tensor.h darkroom.h
 src/ops     ops kernels base
-src/files   files base darkroom.h
+src/files   files base kernels/dtype.h darkroom.h
 src/nets    nets ops files/weights.h base
 src/pipeline pipeline nets files ops kernels/kernels.h base include
 src/cli     cli include

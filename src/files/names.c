@@ -1,6 +1,7 @@
 /* names.c - every spelling of tensor names into the diffusers one. */
 /* SPDX-License-Identifier: MIT */
 #include "files/names.h"
+#include "kernels/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,27 +475,53 @@ static bool add_stacked(struct job *job, const struct weight *weight, const char
     return true;
 }
 
-/* OpenCLIP's projection is [width, projection], transformers' [projection, width]: the one copy
- * made here. */
+/* The values of a matrix in blocks, column by column, as f32. */
+static bool transpose_blocks(float *out, const struct weight *w)
+{
+    size_t rows = (size_t)w->dim[0], columns = (size_t)w->dim[1];
+    size_t row_bytes = dtype_row_bytes(w->dtype, columns);
+    float *row = malloc(columns * sizeof *row);
+    for (size_t r = 0; row && r < rows; r++) {
+        dtype_unpack(w->dtype, row, (const unsigned char *)w->data + r * row_bytes, columns);
+        for (size_t c = 0; c < columns; c++) out[c * rows + r] = row[c];
+    }
+    bool ok = row != NULL;
+    free(row);
+    return ok;
+}
+
+static void transpose_plain(unsigned char *out, const struct weight *w)
+{
+    size_t rows = (size_t)w->dim[0], columns = (size_t)w->dim[1];
+    size_t bytes = (size_t)weights_dtype_bytes(w->dtype);
+    const unsigned char *from = w->data;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            memcpy(out + (c * rows + r) * bytes, from + (r * columns + c) * bytes, bytes);
+}
+
+/*
+ * OpenCLIP's projection is [width, projection], transformers' [projection, width]: the one copy
+ * made here. Blocks lie along rows, so a quantised one (of stable-diffusion.cpp) becomes f32.
+ */
 static bool add_transposed(struct job *job, const struct weight *weight, const char *part,
                            const char *name)
 {
     struct weight w = *weight;
-    size_t size_bytes = weights_byte_count(&w);
-    if (w.rank != 2 || weights_dtype_block(w.dtype) > 1)
-        return dk_fail(job->err, DK_ERROR_UNSUPPORTED,
-                       "%s: tensor %s is %s of %d dimensions, expected a plain matrix",
-                       job->w->path, weight->name, weights_dtype_name(w.dtype), w.rank);
-    unsigned char *copy = weights_own(job->w, size_bytes, job->err);
-    if (!copy) return false;
-    const unsigned char *from = weight->data;
-    size_t rows = (size_t)w.dim[0], columns = (size_t)w.dim[1],
-           e = (size_t)weights_dtype_bytes(w.dtype);
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++)
-            memcpy(copy + (c * rows + r) * e, from + (r * columns + c) * e, e);
+    if (w.rank != 2)
+        return dk_fail(job->err, DK_ERROR_FORMAT, "%s: tensor %s has %d dimensions, expected 2",
+                       job->w->path, weight->name, w.rank);
+    bool in_blocks = weights_dtype_block(w.dtype) > 1;
+    if (in_blocks) w.dtype = DTYPE_F32;
     w.dim[0] = weight->dim[1];
     w.dim[1] = weight->dim[0];
+    void *copy = weights_own(job->w, weights_byte_count(&w), job->err);
+    if (!copy) return false;
+    if (!in_blocks)
+        transpose_plain(copy, weight);
+    else if (!transpose_blocks(copy, weight))
+        return dk_fail(job->err, DK_ERROR_MEMORY, "%s: out of memory for %s", job->w->path,
+                       weight->name);
     w.data = copy;
     return add(job, w, part, name);
 }
@@ -581,6 +608,24 @@ static bool has(const struct weights *w, const char *name)
     return false;
 }
 
+/* Values that mean nothing without others beside them, in ways that are not read here. */
+static bool refuse_packed(const struct weights *w, struct dk_error *err)
+{
+    static const struct pair packings[] = {
+        {".scale_weight", "fp8 with scales of its own"}, /* ComfyUI's scaled_fp8 */
+        {"scaled_fp8", "fp8 with scales of its own"},
+        {".quant_state.", "the 4-bit types of bitsandbytes"},
+        {".qzeros", "GPTQ"},
+    };
+    for (size_t i = 0; i < w->n_items; i++)
+        for (size_t k = 0; k < COUNT(packings); k++)
+            if (strstr(w->items[i].name, packings[k].from))
+                return dk_fail(err, DK_ERROR_UNSUPPORTED,
+                               "%s: tensor %s: weights in %s are not read; get the model in f16",
+                               w->path, w->items[i].name, packings[k].to);
+    return true;
+}
+
 static bool refuse_foreign(const struct weights *w, struct dk_error *err)
 {
     const char *family = NULL;
@@ -629,7 +674,7 @@ static const struct anchor *find_kind(struct weights *w)
 
 bool names_translate(struct weights *w, struct dk_error *err)
 {
-    if (!refuse_foreign(w, err)) return false;
+    if (!refuse_foreign(w, err) || !refuse_packed(w, err)) return false;
     const struct anchor *anchor = find_kind(w);
     bool known = w->kind == WEIGHTS_CHECKPOINT || w->kind == WEIGHTS_UNET ||
                  w->kind == WEIGHTS_VAE || w->kind == WEIGHTS_TEXT_ENCODER;

@@ -57,6 +57,7 @@ static const struct {
     {"_codecs encode", GLOBAL_INERT, 0},
     {"numpy dtype", GLOBAL_INERT, 0},
     {"numpy.core.multiarray scalar", GLOBAL_INERT, 0},
+    {"numpy._core.multiarray scalar", GLOBAL_INERT, 0},
     {"pytorch_lightning.callbacks.model_checkpoint ModelCheckpoint", GLOBAL_INERT,
      0}, /* SD 1.4's own file */
 };

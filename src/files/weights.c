@@ -2,6 +2,7 @@
  * built. */
 /* SPDX-License-Identifier: MIT */
 #include "files/container.h"
+#include "kernels/dtype.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,40 +10,19 @@
 
 /* ---- dtypes ---------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    int block, bytes; /* values and bytes of a block */
-} dtypes[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 1, 4},
-    [DTYPE_F16] = {"f16", 1, 2},
-    [DTYPE_BF16] = {"bf16", 1, 2},
-    [DTYPE_F64] = {"f64", 1, 8},
-    [DTYPE_F8_E4M3] = {"f8_e4m3", 1, 1},
-    [DTYPE_F8_E5M2] = {"f8_e5m2", 1, 1},
-    [DTYPE_I64] = {"i64", 1, 8},
-    [DTYPE_I32] = {"i32", 1, 4},
-    [DTYPE_U8] = {"u8", 1, 1},
-    /* Block layouts of GGUF: f16 scale (and minimum), high bits, quants. */
-    [DTYPE_Q8_0] = {"q8_0", 32, 2 + 32},
-    [DTYPE_Q4_0] = {"q4_0", 32, 2 + 16},
-    [DTYPE_Q4_1] = {"q4_1", 32, 4 + 16},
-    [DTYPE_Q5_0] = {"q5_0", 32, 2 + 4 + 16},
-    [DTYPE_Q5_1] = {"q5_1", 32, 4 + 4 + 16},
-    [DTYPE_Q4_K] = {"q4_k", 256, 4 + 12 + 128},
-    [DTYPE_Q6_K] = {"q6_k", 256, 128 + 64 + 16 + 2},
-};
-
 const char *weights_dtype_name(enum dtype dtype)
 {
-    return dtypes[dtype].name;
+    return dtype_info(dtype)->name;
 }
+
 int weights_dtype_block(enum dtype dtype)
 {
-    return dtypes[dtype].block;
+    return (int)dtype_info(dtype)->block_values;
 }
+
 int weights_dtype_bytes(enum dtype dtype)
 {
-    return dtypes[dtype].bytes;
+    return (int)dtype_info(dtype)->block_bytes;
 }
 
 bool weights_size(const struct weights *w, const struct weight *weight, size_t *size_bytes,
@@ -61,14 +41,14 @@ bool weights_size(const struct weights *w, const struct weight *weight, size_t *
                            weights_file(w), weight->name);
         count *= (size_t)weight->dim[i];
     }
-    size_t block = (size_t)dtypes[weight->dtype].block;
+    const struct dtype_info *dtype = dtype_info(weight->dtype);
+    size_t block = dtype->block_values;
     int64_t row = weight->rank == 0 ? 1 : weight->dim[weight->rank - 1];
     if ((size_t)row % block != 0)
         return dk_fail(err, DK_ERROR_FORMAT,
                        "%s: tensor %s: rows of %lld values, expected a multiple of %zu for %s",
-                       weights_file(w), weight->name, (long long)row, block,
-                       dtypes[weight->dtype].name);
-    *size_bytes = count / block * (size_t)dtypes[weight->dtype].bytes;
+                       weights_file(w), weight->name, (long long)row, block, dtype->name);
+    *size_bytes = count / block * dtype->block_bytes;
     return true;
 }
 
@@ -81,8 +61,8 @@ size_t weights_value_count(const struct weight *weight)
 
 size_t weights_byte_count(const struct weight *weight)
 {
-    return weights_value_count(weight) / (size_t)dtypes[weight->dtype].block *
-           (size_t)dtypes[weight->dtype].bytes;
+    const struct dtype_info *dtype = dtype_info(weight->dtype);
+    return weights_value_count(weight) / dtype->block_values * dtype->block_bytes;
 }
 
 /* ---- storage --------------------------------------------------------------------------------- */
