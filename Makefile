@@ -131,10 +131,10 @@ build/fuzz/%: tests/fuzz/%.c $(B)/libcli.a $(B)/libdarkroom.a
 
 $(B)/plugins/%.so: schedulers/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -o $@ $< -lm
+	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
 $(B)/plugins/%.so: samples/schedulers/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -o $@ $< -lm
+	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
 
 plugins: $(PLUGINS)
 

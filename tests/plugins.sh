@@ -73,6 +73,9 @@ int nothing_of_ours;
 END
 refused other "has no dk_plugin_scheduler"
 
+sed 's/"ddim"/"ddim-of-mine"/' schedulers/ddim.c | plugin namesake
+refused namesake 'name of one of ours'
+
 echo "not a library" >"$work/text.so"
 refused text "cannot be loaded"
 refused missing "cannot be loaded"

@@ -214,6 +214,13 @@ static bool check_plugin(const char *path, const struct dk_scheduler *s, struct 
                        "%s: its dk_plugin_scheduler() gives nothing: end the source with "
                        "DK_SCHEDULER_PLUGIN(object)",
                        path);
+    /* The linker prefers the program's object to the plugin's where both have one of that name. */
+    for (size_t i = 0; i < registry_count(); i++)
+        if (s == SCHEDULERS[i])
+            return dk_fail(err, DK_ERROR_FORMAT,
+                           "%s: its object has the name of one of ours, dk_scheduler_%s, and would "
+                           "be mistaken for it: rename it, or link with -Wl,-Bsymbolic",
+                           path, s->name);
     if (s->abi != DK_SCHEDULER_ABI)
         return dk_fail(err, DK_ERROR_FORMAT,
                        "%s: made for scheduler ABI %u, this program has %d: compile it again with "
