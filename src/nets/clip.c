@@ -196,7 +196,7 @@ static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor 
 {
     int64_t n = x.dim[0], tokens = x.dim[1], c = x.dim[2];
     struct tensor rows = tensor_new3(o->arena, 1, n, c, o->err);
-    for (int64_t i = 0; i < tensor_count(rows) / c; i++)
+    for (int64_t i = 0; i < tensor_count(rows) / c && !ops_dry(o); i++)
         memcpy(rows.data + i * c,
                x.data + (i * tokens + end_of_text(clip, ids + i * tokens, tokens)) * c,
                (size_t)c * sizeof *x.data);
@@ -211,7 +211,7 @@ static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor 
 static struct tensor copy(struct ops *o, struct tensor x)
 {
     struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
-    if (y.rank) memcpy(y.data, x.data, (size_t)tensor_count(x) * sizeof *x.data);
+    if (y.rank && !ops_dry(o)) memcpy(y.data, x.data, (size_t)tensor_count(x) * sizeof *x.data);
     return y;
 }
 

@@ -8,6 +8,7 @@
 #include "ops/cache.h"
 #include "pipeline/config.h"
 #include "pipeline/find.h"
+#include "pipeline/memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,8 +95,8 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
             source->config = beside;
         }
         if (!source->weights)
-            return dk_fail(err, DK_ERROR_MODEL, "%s: holds no %s; give a file that does", path,
-                           name);
+            return dk_fail(err, DK_ERROR_MODEL, "%s: is %s and holds no %s; give a file that does",
+                           path, weights_kind_name(weights_kind(all)), name);
     } else if (model->checkpoint) {
         source->weights = weights_part(model->checkpoint, name);
         source->numbers = config_beside_part(model->beside, name);
@@ -142,7 +143,8 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
         if (good && ((first && options->tokenizer) || (folder && path_is_folder(folder)))) {
             e->tokenizer = tokenizer_open_folder(
                 first && options->tokenizer ? options->tokenizer : folder, err);
-        } else if (good && tokenizer_in_file(model->checkpoint, tokenizer_name, "vocab.json").text) {
+        } else if (good &&
+                   tokenizer_in_file(model->checkpoint, tokenizer_name, "vocab.json").text) {
             const struct weights *file = model->checkpoint;
             e->tokenizer = tokenizer_open_memory(
                 model->path, tokenizer_in_file(file, tokenizer_name, "vocab.json"),
@@ -368,7 +370,7 @@ static bool open_device(struct dk_model *model, const struct dk_model_options *o
     model->kernels = malloc(sizeof *model->kernels);
     if (!model->kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
     kernels_init(model->kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
-    size_t limit = options->max_memory_bytes;
+    size_t limit = model->max_memory_bytes = options->max_memory_bytes;
     model->cache = pack_cache_open(limit && limit / 4 < CACHE_BYTES ? limit / 4 : CACHE_BYTES, err);
     return model->cache && arena_open(&model->arena, limit, err);
 }
@@ -392,6 +394,17 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
     return read_preferences(model, err);
 }
 
+/* Files that hold weights, but no network of ours. */
+static bool check_kind(const struct dk_model *model, struct dk_error *err)
+{
+    enum weights_kind kind = weights_kind(model->checkpoint);
+    if (kind == WEIGHTS_CHECKPOINT || kind == WEIGHTS_UNET || kind == WEIGHTS_VAE ||
+        kind == WEIGHTS_TEXT_ENCODER)
+        return true;
+    return dk_fail(err, DK_ERROR_MODEL, "%s: holds %s, expected a Stable Diffusion checkpoint",
+                   model->path, weights_kind_name(kind));
+}
+
 struct dk_model *dk_model_open(const char *path, const struct dk_model_options *options,
                                struct dk_error *err)
 {
@@ -410,7 +423,8 @@ struct dk_model *dk_model_open(const char *path, const struct dk_model_options *
         if (!folder && !(path_is_folder(path) && options->unet))
             model->checkpoint = weights_open(path, err);
         good = folder || (path_is_folder(path) && options->unet) || model->checkpoint;
-        if (model->checkpoint) good = config_read_beside(path, &model->beside, err);
+        if (model->checkpoint)
+            good = check_kind(model, err) && config_read_beside(path, &model->beside, err);
         if (good && model->checkpoint && !model->beside)
             good = config_read_metadata(model->checkpoint, &model->beside, err);
     }
@@ -472,7 +486,8 @@ bool model_check_weights(struct dk_model *model, struct dk_error *err)
     return true;
 }
 
-#define RELEASE_BYTES ((size_t)64 << 20) /* below this, reading the pages again costs more than it saves */
+#define RELEASE_BYTES                                                                              \
+    ((size_t)64 << 20) /* below this, reading the pages again costs more than it saves */
 
 void model_release(const struct dk_model *model, const char *part)
 {
@@ -524,6 +539,12 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
         .context_tokens = (int)text_tokens(&model->text),
         .n_parts = model->n_parts,
     };
+    const struct memory_request request = {.n = 1,
+                                           .n_chunks = 1,
+                                           .guided = model->guidance > 1,
+                                           .width_px = model->native_width_px,
+                                           .height_px = model->native_height_px};
+    info->work_bytes = memory_work_bytes(model, &request);
     for (size_t i = 0; i < model->n_parts; i++)
         describe_part(model->part_names[i], model->parts[i], &info->parts[i]);
 }

@@ -12,6 +12,7 @@
 #include "base/system.h"
 #include "files/image.h"
 #include "ops/meter.h"
+#include "pipeline/memory.h"
 #include "pipeline/model.h"
 #include "pipeline/preview.h"
 #include "pipeline/resolve.h"
@@ -397,6 +398,13 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         g.guided = resolve_guided(model, g.jobs);
         size_t n_chunks = 1;
         good = resolve_group(model, g.jobs, n_jobs - first, MAX_GROUP, &g.n, &n_chunks, err);
+        struct memory_request request = {.n = g.n,
+                                         .n_chunks = n_chunks,
+                                         .guided = g.guided,
+                                         .width_px = g.jobs[0].width_px,
+                                         .height_px = g.jobs[0].height_px};
+        good = good && memory_fit(model, &request, err);
+        g.n = request.n;
         size_t mark = arena_mark(&model->arena);
         good = good && group_run(&g, n_chunks, images ? images + first : NULL);
         group_free(&g);

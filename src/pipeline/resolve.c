@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/resolve.h"
 
+#include "pipeline/memory.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,8 +147,15 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
     if (isnan(s->eta)) s->eta = sampler_eta(sampler);
     if (!s->scheduler) s->scheduler = model_own_string(model, sampler_name(sampler), err);
     sampler_free(sampler);
-    if (n_passes) *n_passes = calls * (resolve_guided(model, s) ? 2 : 1);
-    return s->scheduler != NULL;
+    bool guided = resolve_guided(model, s);
+    if (n_passes) *n_passes = calls * (guided ? 2 : 1);
+    if (!s->scheduler) return false;
+    struct memory_request request = {.n = 1,
+                                     .n_chunks = 1,
+                                     .guided = guided,
+                                     .width_px = s->width_px,
+                                     .height_px = s->height_px};
+    return memory_fit(model, &request, err);
 }
 
 static bool count_chunks(const struct dk_model *model, const struct dk_settings *s, bool warn,

@@ -1,0 +1,69 @@
+/* memory.c - how much work memory a run needs, told before it starts. */
+/* SPDX-License-Identifier: MIT */
+#include "pipeline/memory.h"
+
+/* As text.c calls the encoders, one after the other. */
+static void lay_out_text(const struct dk_model *model, struct ops *o, size_t n_chunks)
+{
+    for (int i = 0; i < model->text.n_items; i++) {
+        size_t mark = arena_mark(o->arena);
+        struct clip_output out;
+        clip_forward(model->text.items[i].clip, o, NULL, (int64_t)n_chunks,
+                     text_tokens(&model->text), 0, true, i == 1, &out);
+        arena_reset(o->arena, mark);
+    }
+}
+
+/* As render.c goes through a group. */
+static void lay_out_run(const struct dk_model *model, struct ops *o, const struct memory_request *r)
+{
+    int f = vae_factor(model->vae);
+    int64_t n = (int64_t)r->n, rows = r->guided ? 2 * n : n, h = r->height_px / f;
+    int64_t w = r->width_px / f, in = unet_in_channels(model->unet);
+    int64_t tokens = (int64_t)r->n_chunks * text_tokens(&model->text);
+    int64_t pooled_width = unet_pooled_width(model->unet);
+    struct tensor x = tensor_new4(o->arena, n, h, w, model->latent_channels, o->err);
+    struct tensor context = tensor_new3(o->arena, rows, tokens, text_width(&model->text), o->err);
+    struct tensor pooled = {0};
+    if (pooled_width) pooled = tensor_new(o->arena, 2, (int64_t[]){rows, pooled_width}, o->err);
+    lay_out_text(model, o, r->n_chunks);
+    static const float ids[1]; /* not read */
+    const struct unet_conditioning *c = unet_condition(model->unet, o, context, pooled, ids, 1.0f);
+    size_t mark = arena_mark(o->arena);
+    if (in > model->latent_channels && vae_has_encoder(model->vae))
+        vae_encode(model->vae, o, tensor_new4(o->arena, 1, h * f, w * f, 3, o->err));
+    arena_reset(o->arena, mark);
+    unet_forward(model->unet, o, tensor_new4(o->arena, n, h, w, in, o->err), 0.0f, c);
+    arena_reset(o->arena, mark);
+    x.dim[0] = 1;
+    vae_decode(model->vae, o, x);
+}
+
+size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request)
+{
+    struct dk_error err = {.code = DK_OK};
+    struct arena arena;
+    if (!arena_open(&arena, 0, &err)) return SIZE_MAX;
+    arena.dry = true;
+    struct ops o = {
+        .kernels = model->kernels, .arena = &arena, .err = &err, .n_threads = model->n_threads};
+    lay_out_run(model, &o, request);
+    size_t bytes = err.code == DK_OK ? arena.peak_bytes : SIZE_MAX;
+    arena_close(&arena);
+    return bytes;
+}
+
+bool memory_fit(const struct dk_model *model, struct memory_request *request, struct dk_error *err)
+{
+    size_t limit = model->max_memory_bytes;
+    if (limit == 0) return true;
+    for (;; request->n--) {
+        size_t bytes = memory_work_bytes(model, request);
+        if (bytes <= limit) return true;
+        if (request->n > 1) continue;
+        return dk_fail(err, DK_ERROR_MEMORY,
+                       "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit "
+                       "or choose a smaller size",
+                       request->width_px, request->height_px, (bytes >> 20) + 1, limit >> 20);
+    }
+}

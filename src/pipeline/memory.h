@@ -1,0 +1,27 @@
+/* memory.h - how much work memory a run needs, told before it starts. */
+/* SPDX-License-Identifier: MIT */
+#ifndef PIPELINE_MEMORY_H
+#define PIPELINE_MEMORY_H
+
+#include "pipeline/model.h"
+
+/* Pictures made together: n of them, with both halves of guidance or one, n_chunks of text each. */
+struct memory_request {
+    size_t n, n_chunks;
+    bool guided;
+    int width_px, height_px;
+};
+
+/*
+ * Peak of the arena over text, U-Net and decode, weights and their cache not counted: everything is
+ * laid out in a dry arena. SIZE_MAX when it cannot be addressed.
+ */
+size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request);
+
+/*
+ * Lowers request->n until it fits into the model's limit. False (DK_ERROR_MEMORY, with the bytes
+ * needed) when not even one picture does.
+ */
+bool memory_fit(const struct dk_model *model, struct memory_request *request, struct dk_error *err);
+
+#endif
