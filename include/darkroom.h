@@ -150,6 +150,7 @@ struct dk_settings {
     double guidance_rescale; /* 0: none (Lin et al. 2023, arXiv:2305.08891, eq. 15-16) */
     double eta;            /* NAN: the scheduler's default */
     int clip_skip;         /* text encoder layers to leave out at the end, as diffusers counts: 0 none */
+    bool vae_tiling;       /* decode in blended tiles of 512 pixels: less memory, not quite the same picture */
     const char *rng;       /* NULL or "cpu": torch's CPU generator; "nv": Philox as on CUDA */
     uint64_t seed;
     const float *noise;    /* NULL, or unit noise [c, h, w] to start from in place of the generator's first draw */

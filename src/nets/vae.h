@@ -42,6 +42,8 @@ struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z);
  * each tile is normalised by its own statistics, so this is an approximation. What fits into one
  * tile is decoded exactly.
  */
+#define VAE_TILE_PX    512
+#define VAE_OVERLAP_PX 128 /* what is left of a tile's own statistics shows as tone, not as seams */
 struct tensor vae_decode_tiled(const struct vae *vae, struct ops *o, struct tensor z, int64_t tile,
                                int64_t overlap);
 

@@ -22,7 +22,7 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     int64_t w = r->width_px / f, in = unet_in_channels(model->unet);
     int64_t tokens = (int64_t)r->n_chunks * text_tokens(&model->text);
     int64_t pooled_width = unet_pooled_width(model->unet);
-    struct tensor x = tensor_new4(o->arena, n, h, w, model->latent_channels, o->err);
+    tensor_new4(o->arena, n, h, w, model->latent_channels, o->err); /* the latents */
     struct tensor context = tensor_new3(o->arena, rows, tokens, text_width(&model->text), o->err);
     struct tensor pooled = {0};
     if (pooled_width) pooled = tensor_new(o->arena, 2, (int64_t[]){rows, pooled_width}, o->err);
@@ -35,8 +35,11 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     arena_reset(o->arena, mark);
     unet_forward(model->unet, o, tensor_new4(o->arena, n, h, w, in, o->err), 0.0f, c);
     arena_reset(o->arena, mark);
-    x.dim[0] = 1;
-    vae_decode(model->vae, o, x);
+    struct tensor z = tensor_new4(o->arena, 1, h, w, model->latent_channels, o->err);
+    if (r->vae_tiling)
+        vae_decode_tiled(model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f);
+    else
+        vae_decode(model->vae, o, z);
 }
 
 size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request)
@@ -62,8 +65,9 @@ bool memory_fit(const struct dk_model *model, struct memory_request *request, st
         if (bytes <= limit) return true;
         if (request->n > 1) continue;
         return dk_fail(err, DK_ERROR_MEMORY,
-                       "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit "
+                       "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit%s "
                        "or choose a smaller size",
-                       request->width_px, request->height_px, (bytes >> 20) + 1, limit >> 20);
+                       request->width_px, request->height_px, (bytes >> 20) + 1, limit >> 20,
+                       request->vae_tiling ? "" : ", decode in tiles");
     }
 }

@@ -8,7 +8,7 @@
 /* Pictures made together: n of them, with both halves of guidance or one, n_chunks of text each. */
 struct memory_request {
     size_t n, n_chunks;
-    bool guided;
+    bool guided, vae_tiling;
     int width_px, height_px;
 };
 

@@ -292,7 +292,11 @@ static bool decode(struct group *g, size_t k, struct dk_image *image)
     for (size_t i = 0; z.rank > 0 && i < n; i++)
         z.data[i] =
             (float)((double)g->x.data[k * n + i] / g->model->scaling_factor + g->model->shift);
-    struct tensor pixels = vae_decode(g->model->vae, o, z);
+    int f = vae_factor(g->model->vae);
+    struct tensor pixels =
+        g->jobs[k].vae_tiling
+            ? vae_decode_tiled(g->model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f)
+            : vae_decode(g->model->vae, o, z);
     bool good = ops_ok(o) && pixels.rank > 0 &&
                 image_from_f32(image, pixels.data, (int)pixels.dim[2], (int)pixels.dim[1], g->err);
     arena_reset(o->arena, mark);
@@ -401,6 +405,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         struct memory_request request = {.n = g.n,
                                          .n_chunks = n_chunks,
                                          .guided = g.guided,
+                                         .vae_tiling = g.jobs[0].vae_tiling,
                                          .width_px = g.jobs[0].width_px,
                                          .height_px = g.jobs[0].height_px};
         good = good && memory_fit(model, &request, err);

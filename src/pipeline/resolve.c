@@ -153,6 +153,7 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
     struct memory_request request = {.n = 1,
                                      .n_chunks = 1,
                                      .guided = guided,
+                                     .vae_tiling = s->vae_tiling,
                                      .width_px = s->width_px,
                                      .height_px = s->height_px};
     return memory_fit(model, &request, err);
@@ -179,7 +180,8 @@ static bool run_together(const struct dk_model *model, const struct dk_settings 
     return a->width_px == b->width_px && a->height_px == b->height_px && a->n_steps == b->n_steps &&
            same_text(a->scheduler, b->scheduler) && same_text(a->spacing, b->spacing) &&
            same_text(a->sigmas, b->sigmas) && same_text(a->timesteps, b->timesteps) &&
-           a->eta == b->eta && resolve_guided(model, a) == resolve_guided(model, b) &&
+           a->eta == b->eta && a->vae_tiling == b->vae_tiling &&
+           resolve_guided(model, a) == resolve_guided(model, b) &&
            (unet_guidance_width(model->unet) == 0 || a->guidance == b->guidance);
 }
 
