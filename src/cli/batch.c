@@ -115,13 +115,12 @@ static char *in_folder(const struct batch *b, const char *name)
     return text_format("%s/%s", b->folder, name);
 }
 
-static bool is_whole(const struct batch *b, const char *path, const struct manifest_entry *entry, bool verify)
+static bool is_whole(const char *path, const struct manifest_entry *entry, bool verify)
 {
     struct stat status;
     char sha256[65];
     long long size_bytes;
     struct dk_error ignored = {0};
-    (void)b;
     if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size != entry->size_bytes) return false;
     return !verify || (manifest_hash(path, sha256, &size_bytes, &ignored) && strcmp(sha256, entry->sha256) == 0);
 }
@@ -133,19 +132,42 @@ static bool finish_staged(struct batch *b, const char *path, const struct manife
     struct stat status;
     struct dk_error ignored = {0};
     char *staged = text_format("%s/%s.png", b->staging, entry->job);
-    bool ok = lstat(path, &status) != 0 && is_whole(b, staged, entry, true) &&
+    bool ok = lstat(path, &status) != 0 && is_whole(staged, entry, true) &&
               publish(staged, path, false, &taken, &ignored);
     free(staged);
     return ok;
+}
+
+/*
+ * The file that stands under the job's name says itself that it is this very job: its line in the manifest was lost.
+ * It is made again over it, so that nothing rests on an unrecorded file.
+ */
+static void recognise(struct batch *b, struct job *job)
+{
+    struct stat status;
+    struct record record;
+    struct dk_error ignored = {0};
+    char *path = in_folder(b, job->name);
+    if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && record_read(path, &record, &ignored)) {
+        json_t *own = metadata_record(&job->request, &b->provenance);
+        char *ours = metadata_line(own), *theirs = record.is_exact ? metadata_line(record.settings) : text_copy("");
+        if (strcmp(ours, theirs) == 0) job->replaces = text_copy(job->name);
+        free(ours);
+        free(theirs);
+        json_decref(own);
+        record_free(&record);
+    }
+    free(path);
 }
 
 /* True if the job's picture is there. A damaged one may be replaced. */
 static bool is_made(struct batch *b, struct job *job)
 {
     const struct manifest_entry *entry = manifest_find(&b->manifest, job->id);
+    if (!entry) recognise(b, job);
     if (!entry || !entry->is_done) return false;
     char *path = in_folder(b, entry->file);
-    bool ok = is_whole(b, path, entry, b->request->batch.verify) || finish_staged(b, path, entry);
+    bool ok = is_whole(path, entry, b->request->batch.verify) || finish_staged(b, path, entry);
     struct stat status;
     if (!ok && lstat(path, &status) == 0) {
         report_note(&b->report, "%s: is damaged, and will be made again", path);
@@ -367,15 +389,17 @@ static bool make_folder(const char *folder, struct dk_error *err)
     struct stat status;
     char *path = text_copy(folder);
     bool ok = true;
-    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+    int why = 0;
+    for (char *slash = strchr(path + 1, '/'); ok; slash = strchr(slash + 1, '/')) {
         if (slash) *slash = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+            why = errno;
             ok = stat(path, &status) == 0; /* a read-only parent that exists is no hindrance */
-        if (!slash || !ok) break;
+        }
+        if (!slash) break;
         *slash = '/';
     }
-    int why = errno;
-    ok = ok && stat(folder, &status) == 0;
+    if (ok && stat(folder, &status) != 0) why = errno, ok = false;
     if (!ok)
         say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s; choose another --output", folder, strerror(why));
     else if (!S_ISDIR(status.st_mode))
@@ -476,18 +500,24 @@ static void clear_staging(struct batch *b)
     rmdir(b->staging);
 }
 
-/* Whoever makes the last picture of the whole plan makes the sheet. */
+/* Another process may have recorded its last picture and not yet given it its name. */
+static void await_file(const struct batch *b, const struct manifest_entry *entry)
+{
+    struct stat status;
+    char *path = in_folder(b, entry->file);
+    for (int i = 0; i < 100 && lstat(path, &status) != 0; i++) nanosleep(&(struct timespec){0, 20000000}, NULL);
+    free(path);
+}
+
+/* Whoever makes the last picture of the whole plan makes the sheet; a sheet that is right is left alone. */
 static void make_sheet(struct batch *b)
 {
     struct dk_error err = {0};
-    struct stat status;
-    char *index = in_folder(b, "index.html");
-    bool is_there = lstat(index, &status) == 0;
-    free(index);
-    if (b->request->batch.no_sheet || (is_there && b->report.n_made == 0) || !refresh(b)) return;
+    if (b->request->batch.no_sheet || !refresh(b)) return;
     for (size_t i = 0; i < b->plan.n_jobs; i++) {
         const struct manifest_entry *entry = manifest_find(&b->manifest, b->plan.jobs[i]->id);
         if (!entry || (!entry->is_done && b->plan.jobs[i]->state == JOB_ELSEWHERE)) return;
+        if (entry->is_done && entry->is_new) await_file(b, entry);
     }
     if (claims_take(b->claims, "sheet", &err) != CLAIM_MINE) return;
     if (!sheet_write(b->folder, &b->manifest, &err)) report_error(&b->report, "%s", err.message);

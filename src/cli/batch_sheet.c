@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "metadata.h"
 #include "say.h"
+#include "sha256.h"
 #include "text.h"
 
 #include <dirent.h>
@@ -21,14 +22,15 @@
 struct entry {
     char *file; /* in the folder */
     long long index;
-    json_t *settings; /* by option name, or NULL */
+    const char *sha256; /* of the manifest, or NULL */
+    json_t *settings;   /* by option name, or NULL */
 };
 struct entries {
     struct entry *items;
     size_t n_items, capacity;
 };
 
-static void entries_add(struct entries *entries, const char *file, long long index, json_t *settings)
+static void entries_add(struct entries *entries, const char *file, long long index, const char *sha256, json_t *settings)
 {
     if (entries->n_items == entries->capacity) {
         entries->capacity = entries->capacity ? 2 * entries->capacity : 64;
@@ -37,7 +39,7 @@ static void entries_add(struct entries *entries, const char *file, long long ind
         free(entries->items);
         entries->items = larger;
     }
-    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, json_incref(settings)};
+    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, sha256, json_incref(settings)};
 }
 
 static void entries_free(struct entries *entries)
@@ -70,7 +72,7 @@ static void from_manifest(struct entries *entries, const char *folder, const str
     for (size_t i = 0; i < manifest->n_entries; i++) {
         const struct manifest_entry *entry = &manifest->entries[i];
         if (!entry->is_done || manifest_find(manifest, entry->job) != entry || !is_file(folder, entry->file)) continue;
-        entries_add(entries, entry->file, json_integer_value(json_object_get(entry->line, "index")),
+        entries_add(entries, entry->file, json_integer_value(json_object_get(entry->line, "index")), entry->sha256,
                     json_object_get(entry->line, "settings"));
     }
 }
@@ -88,7 +90,7 @@ static void from_folder(struct entries *entries, const char *folder)
         char *path = text_format("%s/%s", folder, item->d_name);
         bool ok = record_read(path, &record, &ignored);
         if (ok) {
-            entries_add(entries, item->d_name, 0, record.settings);
+            entries_add(entries, item->d_name, 0, NULL, record.settings);
             record_free(&record);
         }
         free(path);
@@ -231,7 +233,36 @@ static bool close_file(FILE *out, const char *temporary, const char *path, struc
     return say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(why));
 }
 
-static bool write_html(const char *folder, const struct entries *entries, struct dk_error *err)
+/* Which pictures are on the sheet, in a comment at the end of the page: it is written last. */
+#define KEY_START "<!-- "
+
+static void make_key(const struct entries *entries, char hex[65])
+{
+    struct sha256 sha;
+    sha256_start(&sha);
+    sha256_add(&sha, DK_VERSION, sizeof DK_VERSION);
+    for (size_t i = 0; i < entries->n_items; i++) {
+        const struct entry *entry = &entries->items[i];
+        char *text = text_format("%s %s %lld", entry->file, entry->sha256 ? entry->sha256 : "", entry->index);
+        sha256_add(&sha, text, strlen(text) + 1);
+        free(text);
+    }
+    sha256_finish(&sha, hex);
+}
+
+static bool has_key(const char *folder, const char *key)
+{
+    char *path = text_format("%s/index.html", folder), end[256] = "", *wanted = text_format(KEY_START "%s", key);
+    FILE *file = fopen(path, "re");
+    bool found = file && fseek(file, -(long)(sizeof end - 1), SEEK_END) == 0 &&
+                 fread(end, 1, sizeof end - 1, file) > 0 && strstr(end, wanted);
+    if (file) fclose(file);
+    free(path);
+    free(wanted);
+    return found;
+}
+
+static bool write_html(const char *folder, const struct entries *entries, const char *key, struct dk_error *err)
 {
     char *path = text_format("%s/index.html", folder), *temporary = text_format("%s/.index-%ld.tmp", folder, (long)getpid());
     FILE *out = fopen(temporary, "wxe");
@@ -246,7 +277,7 @@ static bool write_html(const char *folder, const struct entries *entries, struct
                 "</header>\n<main>\n",
                 style, entries->n_items, entries->n_items == 1 ? "" : "s");
         for (size_t i = 0; i < entries->n_items; i++) put_figure(out, &entries->items[i]);
-        fprintf(out, "</main>\n<script>\n%s</script></body></html>\n", script);
+        fprintf(out, "</main>\n<script>\n%s</script></body></html>\n" KEY_START "%s -->\n", script, key);
         ok = close_file(out, temporary, path, err);
     }
     free(path);
@@ -381,12 +412,15 @@ static bool write_sheet(const char *folder, struct entries *entries, struct dk_e
     if (entries->n_items == 0)
         return say_fail(err, DK_ERROR_FILE, "%s: holds no pictures to put on a sheet", folder);
     qsort(entries->items, entries->n_items, sizeof *entries->items, compare);
-    bool ok = write_html(folder, entries, err);
+    bool ok = true;
+    char key[65];
+    make_key(entries, key);
+    if (entries->items[0].sha256 && has_key(folder, key)) return true;
     for (size_t first = 0, page = 1; ok && first < entries->n_items; first += MAX_PER_PAGE, page++) {
         size_t left = entries->n_items - first;
         ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE, page, err);
     }
-    return ok;
+    return ok && write_html(folder, entries, key, err);
 }
 
 bool sheet_write(const char *folder, const struct manifest *manifest, struct dk_error *err)
