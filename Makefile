@@ -3,6 +3,7 @@
 #   make demo      installs what is missing, builds, renders samples/first.png
 #   make check     installs what is missing, builds, passes all tests
 #   make fuzz      libFuzzer on the readers, SECONDS=60 each
+#   make check-long  long runs: a batch of 1,000 pictures, killed and shared
 #   make debug     the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench     speed of kernels and of the default model
 #   make plugins   every scheduler as a shared object
@@ -166,6 +167,11 @@ $(TOKENIZERS): models/clip/merges.bin | $(B)/clip_table
 
 run-tests: all plugins $(TESTS) $(TOKENIZERS)
 	@tests/run.sh $(B) $(CURDIR)/$(BIN)
+
+# Minutes, not seconds: a batch of 1,000 pictures, killed and shared.
+check-long: setup
+	@$(MAKE) --no-print-directory all
+	@for t in tests/long/*.sh; do DARKROOM=$(CURDIR)/$(BIN) BUILD=$(B) $$t || exit 1; done
 
 debug: setup
 	@ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0 $(MAKE) --no-print-directory run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
