@@ -39,6 +39,9 @@ CLI_SRC  := $(sort $(wildcard src/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/check*.c))
 BENCH_SRC := $(sort $(wildcard tests/bench*.c))
 
+# One short line a step; V=1 shows the commands.
+say = $(if $(V),,@printf '  %s %s\n' $(1) $@ && )
+
 obj = $(patsubst %.c,$(B)/obj/%.o,$(1))
 LIB_OBJ  := $(call obj,$(LIB_SRC) $(SCHED_SRC))
 CLI_OBJ  := $(call obj,$(CLI_SRC))
@@ -49,17 +52,17 @@ PLUGINS  := $(patsubst %.c,$(B)/plugins/%.so,$(notdir $(SCHED_SRC) $(wildcard sa
 all: $(BIN) $(B)/libdarkroom.a $(B)/libdarkroom.so
 
 # gcc's OpenMP goes into the program, so that src/cli/spin.c can set its environment first
-STATIC_OPENMP := $(filter /%,$(shell $(CC) -print-file-name=libgomp.a))
+STATIC_OPENMP := $(filter /%,$(shell $(CC) -print-file-name=libgomp.a 2>/dev/null))
 
 $(BIN): $(CLI_OBJ) $(B)/libdarkroom.a
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $(CLI_OBJ) $(B)/libdarkroom.a $(STATIC_OPENMP) $(LDLIBS)
+	$(call say,LD)$(CC) $(LDFLAGS) -rdynamic -o $@ $(CLI_OBJ) $(B)/libdarkroom.a $(STATIC_OPENMP) $(LDLIBS)
 
 $(B)/libdarkroom.a: $(LIB_OBJ) $(B)/sources.list
 	@rm -f $@
-	$(AR) rcs $@ $(LIB_OBJ)
+	$(call say,AR)$(AR) rcs $@ $(LIB_OBJ)
 
 $(B)/libdarkroom.so: $(LIB_OBJ) $(B)/sources.list $(B)/exports.map
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,libdarkroom.so.0 -Wl,--version-script=$(B)/exports.map -o $@ $(LIB_OBJ) $(LDLIBS)
+	$(call say,LD)$(CC) $(LDFLAGS) -shared -Wl,-soname,libdarkroom.so.0 -Wl,--version-script=$(B)/exports.map -o $@ $(LIB_OBJ) $(LDLIBS)
 
 $(B)/exports.map:
 	@mkdir -p $(@D)
@@ -90,25 +93,25 @@ endif
 
 $(B)/obj/src/cli/%.o: src/cli/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc/cli $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc/cli $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/obj/schedulers/%.o: schedulers/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc -I$(B)/gen $(PKG_CFLAGS) $(BASE_CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc -I$(B)/gen $(PKG_CFLAGS) $(BASE_CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
 
 $(B)/tests/%: tests/%.c $(B)/libdarkroom.a
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
 	    $(TEST_LIBS) $(B)/libdarkroom.a $(LDLIBS)
 
 # The program without main, for the test of its own reader; and --wrap, with which the test makes requests for memory fail.
 $(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)$(AR) rcs $@ $^
 $(B)/tests/checkfuzz: $(B)/libcli.a
 $(B)/tests/checkfuzz: private TEST_LIBS = $(B)/libcli.a
 $(B)/tests/checkfuzz: private CPPFLAGS += -Isrc/cli
@@ -127,15 +130,15 @@ fuzz:
 	        -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target tests/fuzz/corpus/$$target || exit 1; \
 	done
 build/fuzz/%: tests/fuzz/%.c $(B)/libcli.a $(B)/libdarkroom.a
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc -Isrc/cli -Itests/fuzz $(PKG_CFLAGS) $(BASE_CFLAGS) -DFUZZ=$* -MMD -MP -MF $@.d \
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc -Isrc/cli -Itests/fuzz $(PKG_CFLAGS) $(BASE_CFLAGS) -DFUZZ=$* -MMD -MP -MF $@.d \
 	    $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libcli.a $(B)/libdarkroom.a $(LDLIBS)
 
 $(B)/plugins/%.so: schedulers/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
 $(B)/plugins/%.so: samples/schedulers/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Ischedulers $(BASE_CFLAGS) -DDK_PLUGIN -MMD -MP -MF $@.d -shared -Wl,-Bsymbolic -o $@ $< -lm
 
 plugins: $(PLUGINS)
 
@@ -143,16 +146,16 @@ setup:
 	@.ci/setup
 
 demo: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	./darkroom "a rocket on a blue background" --seed 7 --force -o samples/first.png
 
 check: setup
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory -j$$(nproc) run-tests
 
 # Tokenizer folders of the test models, written from CLIP's merge table: they are too large to keep twice.
 $(B)/clip_table: models/clip/clip_table.c $(B)/libdarkroom.a
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Iinclude -Isrc $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< \
+	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -o $@ $< \
 	    $(B)/libdarkroom.a $(LDLIBS)
 
 TEST_MODELS := tests/golden/models
@@ -170,11 +173,12 @@ run-tests: all plugins $(TESTS) $(TOKENIZERS)
 
 # Minutes, not seconds: a batch of 1,000 pictures, killed and shared.
 check-long: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@for t in tests/long/*.sh; do DARKROOM=$(CURDIR)/$(BIN) BUILD=$(B) $$t || exit 1; done
 
 debug: setup
-	@ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0 $(MAKE) --no-print-directory run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
+	@ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0 \
+	    $(MAKE) --no-print-directory -j$$(nproc) run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 
 bench: all $(BENCHES)
