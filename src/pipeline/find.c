@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,12 +34,16 @@ bool path_is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The folder the running program lies in, without a slash at the end; "" when the system does not
- * tell. */
+/*
+ * The folder the running program lies in, without a slash at the end; "" when the system does not tell.
+ * Where /proc is not mounted, the name the program was started by must do.
+ */
 static void program_folder(char folder[static PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", folder, PATH_MAX - 1);
     folder[n > 0 ? n : 0] = '\0';
+    const char *started = n > 0 ? NULL : (const char *)getauxval(AT_EXECFN);
+    if (started && !realpath(started, folder)) folder[0] = '\0';
     char *slash = strrchr(folder, '/');
     if (slash) *slash = '\0';
 }
