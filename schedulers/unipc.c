@@ -26,7 +26,6 @@ static int order_of(const struct dk_plan *plan, int step)
     int order = plan->options->solver_order ? plan->options->solver_order : 2,
         left = plan->n_steps - step;
     if (plan->options->lower_order_final && left < order) order = left;
-    if (plan->node[step + 1].sigma <= 0) order = 1;
     return step + 1 < order ? step + 1 : order;
 }
 
@@ -64,7 +63,7 @@ static void take_step(struct dk_step *s, int step, int order, const float *start
     double b = o->solver_type == DK_SOLVER_BH1 ? hh : e, r[MOST], right[MOST], rho[MOST] = {0};
     int used = newest ? order : order - 1;
 
-    double phi = e / hh - 1, factorial = 1; /* phi is k! hh phi_(k+1) / k! on the way */
+    double phi = e / hh - 1, factorial = 1; /* hh phi_(k+1) and k!, from k = 1 on */
     for (int k = 0; k < order; k++) {
         r[k] = k < order - 1 ? (dk_lambda(node[step - k - 1]) - dk_lambda(from)) / h : 1;
         right[k] = phi * factorial / b;
@@ -75,7 +74,6 @@ static void take_step(struct dk_step *s, int step, int order, const float *start
         rho[0] = 0.5; /* as the authors' code has it, for both */
     else if (used > 1)
         solve(used, r, right, rho);
-    if (order == 1 && !newest && to.sigma <= 0) keep = 0;
 
     dk_mix(s->x, keep, start, -scale * e, m[0], s->n);
     for (int i = 0; i < used; i++) {
@@ -93,6 +91,10 @@ static void step(struct dk_step *s)
     float *start = dk_vector(s, START);
     bool off = step <= 64 && step > 0 && (o->disable_corrector >> (step - 1) & 1);
 
+    if (dk_next(s).sigma <= 0) { /* the end, whatever came before */
+        dk_mix(s->x, 0, s->x, dk_next(s).alpha, s->x0, s->n);
+        return;
+    }
     if (step > 0 && !off) {
         for (int i = 0; i < MOST; i++) m[i] = i < step ? dk_past(s, MOST, i + 1) : NULL;
         take_step(s, step - 1, order_of(s->plan, step - 1), start, m, answer);
@@ -100,8 +102,6 @@ static void step(struct dk_step *s)
     dk_keep(s, MOST, answer);
     dk_copy(start, s->x, s->n);
     for (int i = 0; i < MOST; i++) m[i] = i <= step ? dk_past(s, MOST, i) : NULL;
-    struct dk_point here = dk_here(s), next = dk_next(s);
-    if (next.sigma <= 0) dk_mix(s->x, 0, s->x, next.alpha / here.alpha, s->x, s->n);
     take_step(s, step, order_of(s->plan, step), start, m, NULL);
 }
 

@@ -178,7 +178,7 @@ static void check_oracle(const struct dk_scheduler *scheduler, const char *name)
 static void check_configs(const struct dk_scheduler *scheduler, const char *name)
 {
     static const int COUNTS[] = {1, 4, 20, 50, 999};
-    for (int variant = 0; variant < 9; variant++) {
+    for (int variant = 0; variant < 11; variant++) {
         for (size_t k = 0; k < sizeof COUNTS / sizeof *COUNTS; k++) {
             struct scheduler_config config = plain_config();
             struct sampler_options o = {
@@ -214,8 +214,15 @@ static void check_configs(const struct dk_scheduler *scheduler, const char *name
             case 8:
                 config.solver.skip_prk_steps = false, prk = strcmp(scheduler->name, "pndm") == 0;
                 break;
+            case 9:
+                config.solver.algorithm_eps = true, config.solver.solver_order = 3;
+                break;
+            case 10:
+                config.solver.predict_x0 = false, config.solver.solver_type = DK_SOLVER_BH1;
+                break;
             }
-            if (variant == 6 && strcmp(scheduler->name, "dpmpp-2s") == 0) continue;
+            if (config.solver.solver_order == 3 && strcmp(scheduler->name, "dpmpp-2s") == 0)
+                continue;
             check_request(scheduler, &o, prk);
             if (!(scheduler->flags & DK_ETA)) continue;
             o.eta = 0;
@@ -673,6 +680,42 @@ static void check_hostile_configs(void)
     CHECK(!scheduler_config_read("tests/no-such-file.json", &config, &err), "a missing file");
 }
 
+/* A sound config with bytes changed: parsed and planned, or refused; never more than that. */
+static void check_damaged_configs(void)
+{
+    static const char SOUND[] =
+        "{\"_class_name\": \"UniPCMultistepScheduler\", \"num_train_timesteps\": 1000, "
+        "\"beta_start\": 0.00085, \"beta_end\": 0.012, \"beta_schedule\": \"scaled_linear\", "
+        "\"steps_offset\": 1, \"solver_order\": 3, \"timestep_spacing\": \"leading\", "
+        "\"use_karras_sigmas\": true, \"sigma_min\": 0.03, \"sigma_max\": 14.6, "
+        "\"trained_betas\": null, \"thresholding\": true, \"sample_max_value\": 1.5}";
+    uint32_t state = 1;
+    int n_parsed = 0, n_planned = 0;
+    for (int i = 0; i < 4000; i++) {
+        char text[sizeof SOUND];
+        memcpy(text, SOUND, sizeof text);
+        for (int k = 0; k < 1 + i % 4; k++) {
+            state = state * 1664525u + 1013904223u;
+            text[(state >> 8) % (sizeof text - 1)] = "0123456789.-e\"{}[],:nul "[(state >> 3) % 25];
+        }
+        struct scheduler_config config;
+        struct dk_error err = {0};
+        if (!scheduler_config_parse("x", text, sizeof text - 1, &config, &err)) {
+            CHECK(err.message[0], "refused without a word: %s", text);
+            continue;
+        }
+        n_parsed++;
+        struct sampler_options o = {.config = &config, .n_steps = 1 + i % 12, .eta = NAN};
+        if (i % 3) o.scheduler = registry_at((size_t)i % registry_count())->name;
+        struct sampler *s = sampler_new(&o, &err);
+        CHECK(s || err.message[0], "refused without a word: %s", text);
+        float x[N];
+        if (s) n_planned++, run(s, x, &err);
+        sampler_free(s);
+    }
+    CHECK(n_parsed > 500 && n_planned > 300, "%d parsed, %d planned", n_parsed, n_planned);
+}
+
 /* Few training steps, up to all of them: no index may leave the table. */
 static void check_small_tables(void)
 {
@@ -743,6 +786,7 @@ int main(int argc, char **argv)
     check_last_passes();
     check_x0_limits();
     check_hostile_configs();
+    check_damaged_configs();
     check_small_tables();
     return check_end("checkschedulers");
 }
