@@ -8,8 +8,8 @@ Everything is counted in samples, never in seconds, so a pause or a busy machine
 
 A run lives in a folder:
   last.pt    weights, their moving average, Adam state, counters; written every few minutes, resumed from
-  plan.json  {"asked": end on the command line, "decay_from", "end": in samples}; the latter two are read again
-             while running: edit them to end sooner or later
+  plan.json  {"asked": end on the command line, "decay_from", "end": in samples}; the latter two are
+             read again while running: edit them to end sooner or later
   stop       create it to save and stop now
   log.txt    what is printed
 The environment variable DR_PIDS may name a file that lists the running processes, one id a line, for

@@ -65,8 +65,8 @@ def load_cache(path):
 
 @torch.no_grad()
 def init_nets(unet, text):
-    """Large embeddings and quiet residual branches keep the identity of the tokens in front; the last layer of
-    every residual branch of the U-Net starts at zero."""
+    """Large embeddings and quiet residual branches keep the identity of the tokens in front; the last layer
+    of every residual branch of the U-Net starts at zero."""
     m = text.text_model
     torch.nn.init.normal_(m.embeddings.token_embedding.weight, std=0.5)
     torch.nn.init.normal_(m.embeddings.position_embedding.weight, std=0.2)

@@ -139,8 +139,9 @@ def grow(small):
         mean[k, k] = mean[k, k + 16] = 0.5
     new["decoder.up_blocks.3.resnets.0.conv_shortcut.bias"].zero_()
 
-    # The encoder's new first level: the old conv_in looked at means of 2 x 2 pixels. Channels hold each colour
-    # as it is and from one pixel to the left, above, and both; the stride 2 convolution picks its taps from them.
+    # The encoder's new first level: the old conv_in looked at means of 2 x 2 pixels. Channels hold each
+    # colour as it is and from one pixel to the left, above, and both; the stride 2 convolution picks its
+    # taps from them.
     conv = new["encoder.conv_in.weight"].zero_()
     down = new["encoder.down_blocks.0.downsamplers.0.conv.weight"].zero_()
     new["encoder.conv_in.bias"].zero_()
