@@ -73,6 +73,8 @@ static const struct option table[] = {
      AT(settings.rng), 0, 0, "KIND", "cpu|nv", "noise as torch makes it on the CPU or on CUDA (cpu)"},
     {"no-prompt-syntax", 0, NULL, OPTION_UNFLAG, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.prompt_syntax), 0, 0, NULL, NULL, "take (word:1.2), [word] and BREAK as plain text"},
+    {"vae-tiling", 0, NULL, OPTION_FLAG, GROUP_SAMPLING, SETTING, USE_RECORDED,
+     AT(settings.vae_tiling), 0, 0, NULL, NULL, "decode in blended tiles: less memory, not quite the same picture"},
 
     {"model", 'm', NULL, OPTION_PATH, GROUP_MODEL, WITH_MODEL, USE_RECORDED,
      AT(model), 0, 0, "NAME|PATH", NULL, "a model of darkroom models, a folder or a file"},
