@@ -91,6 +91,11 @@ if [ -x "${DARKROOM:-}" ]; then
     elif grep -q 'ABI 99' "$work/log"; then ok; else bad "abi: $(cat "$work/log")"; fi
     if run "a red apple" --scheduler "$build/plugins/ralston.so" --steps 2 --guidance 1 --seed 1 -o "$work/a.png" &&
         [ -s "$work/a.png" ]; then ok; else bad "no picture: $(cat "$work/log")"; fi
+    # AYS has a table for each kind of model.
+    for kind in sd1:850.013 sdxl:844.888; do
+        "$DARKROOM" schedulers show euler --steps 10 --sigmas ays -m tests/golden/models/tiny-${kind%:*} >"$work/out" 2>&1
+        if grep -q " ${kind#*:} " "$work/out"; then ok; else bad "ays for $kind: $(head -n 4 "$work/out")"; fi
+    done
     # Noise: the same bytes with any number of threads, and alone or in a run of two.
     for name in euler-a dpmpp-sde; do
         for threads in 1 2 4; do

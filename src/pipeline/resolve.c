@@ -23,6 +23,13 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
+/* "ays" is the table of the kind of model: SDXL, which has pooled text, has its own. */
+static const char *sigmas_of(const struct dk_model *model, const char *sigmas)
+{
+    bool xl = unet_pooled_width(model->unet) > 0;
+    return sigmas && xl && strcmp(sigmas, "ays") == 0 ? "ays-sdxl" : sigmas;
+}
+
 static struct sampler_options sampler_options_of(const struct dk_model *model,
                                                  const struct dk_settings *job)
 {
@@ -32,7 +39,7 @@ static struct sampler_options sampler_options_of(const struct dk_model *model,
         .n_steps = job->n_steps,
         .eta = job->eta,
         .spacing = job->spacing,
-        .sigmas = job->sigmas,
+        .sigmas = sigmas_of(model, job->sigmas),
         .timesteps = job->timesteps,
     };
 }

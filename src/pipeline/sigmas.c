@@ -200,11 +200,16 @@ static const struct schedule {
     void (*timesteps)(const struct making *m);                       /* or t[] */
     void (*table)(const struct making *m); /* or sigma[], for Stable Diffusion's noise */
 } SCHEDULES[] = {
-    {"karras", karras, NULL, NULL},     {"exponential", exponential, NULL, NULL},
-    {"beta", beta, NULL, NULL},         {"kl-optimal", kl_optimal, NULL, NULL},
-    {"discrete", NULL, discrete, NULL}, {"sgm-uniform", NULL, sgm_uniform, NULL},
-    {"simple", NULL, simple, NULL},     {"ays", NULL, NULL, ays_sd1},
-    {"ays-sdxl", NULL, NULL, ays_sdxl}, {"gits", NULL, NULL, gits},
+    {"karras", karras, NULL, NULL},
+    {"exponential", exponential, NULL, NULL},
+    {"beta", beta, NULL, NULL},
+    {"kl-optimal", kl_optimal, NULL, NULL},
+    {"discrete", NULL, discrete, NULL},
+    {"sgm-uniform", NULL, sgm_uniform, NULL},
+    {"simple", NULL, simple, NULL},
+    {"ays", NULL, NULL, ays_sd1}, /* resolve.c takes ays-sdxl for SDXL models */
+    {"ays-sdxl", NULL, NULL, ays_sdxl},
+    {"gits", NULL, NULL, gits},
 };
 /* Other spellings: A1111's, ComfyUI's and stable-diffusion.cpp's. */
 static const char *const SCHEDULE_ALIASES[][2] = {
