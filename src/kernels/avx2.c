@@ -153,14 +153,11 @@ static inline void finish_row(const struct gemm *g, size_t row, __m256 v0, __m25
         v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->bias));
         v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->bias + 8));
     }
-    if (g->act == ACT_NONE && !g->geglu && g->n == GEMM_PANEL) {
+    if (g->act == ACT_NONE && !g->geglu && g->n % 8 == 0) {
         float *c = g->c + row * g->ldc;
-        if (g->residual) {
-            v0 = _mm256_add_ps(v0, _mm256_loadu_ps(g->residual + row * g->ldc));
-            v1 = _mm256_add_ps(v1, _mm256_loadu_ps(g->residual + row * g->ldc + 8));
-        }
-        _mm256_storeu_ps(c, v0);
-        _mm256_storeu_ps(c + 8, v1);
+        const float *residual = g->residual ? g->residual + row * g->ldc : NULL;
+        _mm256_storeu_ps(c, residual ? _mm256_add_ps(v0, _mm256_loadu_ps(residual)) : v0);
+        if (g->n > 8) _mm256_storeu_ps(c + 8, residual ? _mm256_add_ps(v1, _mm256_loadu_ps(residual + 8)) : v1);
         return;
     }
     finish_row_slowly(g, row, v0, v1);
@@ -173,8 +170,10 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
         *v1 = _mm256_load_ps(g->partial + row * GEMM_PANEL + 8);
     } else if (g->accumulate) {
         const float *c = g->c + row * g->ldc;
-        *v0 = _mm256_maskload_ps(c, mask8(g->n < 8 ? g->n : 8));
-        *v1 = g->n > 8 ? _mm256_maskload_ps(c + 8, mask8(g->n - 8)) : _mm256_setzero_ps();
+        *v0 = g->n >= 8 ? _mm256_loadu_ps(c) : _mm256_maskload_ps(c, mask8(g->n));
+        *v1 = g->n == 16  ? _mm256_loadu_ps(c + 8)
+              : g->n > 8 ? _mm256_maskload_ps(c + 8, mask8(g->n - 8))
+                         : _mm256_setzero_ps();
     } else {
         *v0 = *v1 = _mm256_setzero_ps();
     }
@@ -375,30 +374,39 @@ static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
 
 /* ---- element by element ---------------------------------------------------------------------------------------- */
 
+/*
+ * Whole vectors, then the rest by masks: masked stores are slow on some processors. One loop a function, so that the
+ * choice is made once.
+ */
+#define AFFINE_ROW(function)                                                                                           \
+    do {                                                                                                               \
+        for (; i + 8 <= n; i += 8) {                                                                                   \
+            __m256 v = _mm256_loadu_ps(x + i);                                                                         \
+            if (scale) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(scale + i), _mm256_loadu_ps(shift + i));                 \
+            _mm256_storeu_ps(y + i, function(v));                                                                      \
+        }                                                                                                              \
+    } while (0)
+#define SILU8(v)       swish8(v, 1.0f)
+#define QUICK_GELU8(v) swish8(v, 1.702f)
+#define SAME8(v)       (v)
+
 static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n, enum act act)
 {
     size_t i = 0;
-    if (act == ACT_SILU) { /* the case that counts: no switch inside the loop */
-        for (; i + 8 <= n; i += 8) {
-            __m256 v = _mm256_fmadd_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(scale + i), _mm256_loadu_ps(shift + i));
-            _mm256_storeu_ps(y + i, swish8(v, 1.0f));
-        }
+    switch (act) {
+    case ACT_SILU: AFFINE_ROW(SILU8); break;
+    case ACT_GELU: AFFINE_ROW(gelu8); break;
+    case ACT_QUICK_GELU: AFFINE_ROW(QUICK_GELU8); break;
+    default: AFFINE_ROW(SAME8); break;
     }
-    for (; i < n; i += 8) {
-        __m256i mask = mask8(n - i);
-        __m256 v = _mm256_fmadd_ps(_mm256_maskload_ps(x + i, mask), _mm256_maskload_ps(scale + i, mask),
-                                   _mm256_maskload_ps(shift + i, mask));
-        _mm256_maskstore_ps(y + i, mask, act8(v, act));
-    }
+    if (i == n) return;
+    __m256i mask = mask8(n - i);
+    __m256 v = _mm256_maskload_ps(x + i, mask);
+    if (scale) v = _mm256_fmadd_ps(v, _mm256_maskload_ps(scale + i, mask), _mm256_maskload_ps(shift + i, mask));
+    _mm256_maskstore_ps(y + i, mask, act8(v, act));
 }
 
-static void act_row(float *y, const float *x, size_t n, enum act act)
-{
-    for (size_t i = 0; i < n; i += 8) {
-        __m256i mask = mask8(n - i);
-        _mm256_maskstore_ps(y + i, mask, act8(_mm256_maskload_ps(x + i, mask), act));
-    }
-}
+static void act_row(float *y, const float *x, size_t n, enum act act) { affine_act(y, x, NULL, NULL, n, act); }
 
 static void add(float *y, const float *a, const float *b, size_t n)
 {
@@ -480,7 +488,11 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
     }
     total = sum8(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
     scale = _mm256_set1_ps((float)(1.0 / sqrt((double)total / (double)n + (double)eps)));
-    for (i = 0; i < n; i += 8) {
+    for (i = 0; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), mean), scale);
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(v, _mm256_loadu_ps(weight + i), _mm256_loadu_ps(bias + i)));
+    }
+    if (i < n) {
         __m256i mask = mask8(n - i);
         __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_maskload_ps(x + i, mask), mean), scale);
         v = _mm256_fmadd_ps(v, _mm256_maskload_ps(weight + i, mask), _mm256_maskload_ps(bias + i, mask));

@@ -8,8 +8,9 @@
 #include <string.h>
 
 /* Queries of a task and keys of a tile: their scores (96 KB) stay in the second-level cache. */
-#define QUERIES 24
-#define KEYS 256
+#define QUERIES 48
+#define KEYS 512
+#define SCORES (KEYS + LINE) /* floats from row to row: see row_stride */
 
 struct attention {
     const struct kernels *kernels;
@@ -46,12 +47,12 @@ struct tile {
     float *s, *out, *max, *sum, *partial;
 };
 
-#define TILE_FLOATS(d_panels) (QUERIES * (KEYS + (d_panels)*GEMM_PANEL + 2 * LINE + GEMM_PANEL))
+#define TILE_FLOATS(d_panels) (QUERIES * (SCORES + (d_panels)*GEMM_PANEL + 2 * LINE + GEMM_PANEL))
 
 static struct tile tile_at(float *scratch, size_t d_panels)
 {
     struct tile t = {.s = scratch};
-    t.out = t.s + QUERIES * KEYS;
+    t.out = t.s + QUERIES * SCORES;
     t.max = t.out + QUERIES * d_panels * GEMM_PANEL;
     t.sum = t.max + QUERIES * LINE;
     t.partial = t.sum + QUERIES * LINE;
@@ -69,7 +70,7 @@ static void add_keys(const struct attention *t, const struct tile *tile, size_t 
         .m = m,
         .a = t->q + (head / t->n_heads * t->tq + first) * t->c + head % t->n_heads * t->d,
         .row = t->q_row, .runs = &q_run, .n_runs = 1,
-        .ldc = KEYS, .n = GEMM_PANEL, .partial = tile->partial,
+        .ldc = SCORES, .n = GEMM_PANEL, .partial = tile->partial,
     };
     for (size_t i = 0; i < padded; i += GEMM_PANEL) {
         g.b = t->k_packed + head * t->k_size + (k0 + i) * t->d;
@@ -79,7 +80,7 @@ static void add_keys(const struct attention *t, const struct tile *tile, size_t 
     for (size_t i = 0; i < m; i++) {
         size_t seen = n_keys;
         if (t->causal) seen = first + i + 1 > k0 ? min_size(n_keys, first + i + 1 - k0) : 0;
-        float factor = t->kernels->softmax(tile->s + i * KEYS, seen, padded, t->scale, &tile->max[i], &tile->sum[i]);
+        float factor = t->kernels->softmax(tile->s + i * SCORES, seen, padded, t->scale, &tile->max[i], &tile->sum[i]);
         float *out = tile->out + i * out_width;
         if (k0 > 0 && factor != 1.0f) t->kernels->scale(out, out, factor, out_width);
     }
@@ -141,7 +142,7 @@ struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, stru
     float *scratch = ops_floats(o, (size_t)n_threads, tile_floats);
     ptrdiff_t *rows = ops_offsets(o, 2 * QUERIES);
     if (y.rank == 0 || !t.k_packed || !t.v_packed || !scratch || !rows) return none;
-    for (size_t i = 0; i < QUERIES; i++) rows[i] = (ptrdiff_t)(i * t.c), rows[QUERIES + i] = (ptrdiff_t)(i * KEYS);
+    for (size_t i = 0; i < QUERIES; i++) rows[i] = (ptrdiff_t)(i * t.c), rows[QUERIES + i] = (ptrdiff_t)(i * SCORES);
     t.q_row = rows, t.s_row = rows + QUERIES;
     if (ops_dry(o)) {
         arena_reset(o->arena, mark);

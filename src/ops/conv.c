@@ -113,14 +113,14 @@ void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t 
 /* The whole input, padded and ready to be multiplied. */
 static float *load_all(struct ops *o, const struct conv_plan *c, size_t rows, size_t columns)
 {
-    float *padded = ops_floats(o, c->n * rows, columns * c->in);
+    float *padded = ops_floats(o, c->n * rows, columns * row_stride(c->in));
     if (!padded || ops_dry(o)) return padded;
-    size_t row_floats = columns * c->in;
+    size_t row_floats = columns * row_stride(c->in);
     int n_threads = ops_threads(o, (double)(c->n * rows) * (double)row_floats * 2);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (size_t i = 0; i < c->n * rows; i++)
         conv_load(o->kernels, c, i / rows, (ptrdiff_t)(i % rows) - (ptrdiff_t)c->pad, -(ptrdiff_t)c->pad, columns,
-                  padded + i * row_floats, c->in);
+                  padded + i * row_floats, row_stride(c->in));
     return padded;
 }
 
@@ -136,20 +136,21 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
                     c->up_w == c->w;
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_each * c->side * c->side);
     ptrdiff_t *row = ops_offsets(o, c->out_h * c->out_w);
+    size_t pixel = in_place ? c->in : row_stride(c->in);
     const float *a = in_place ? c->x : load_all(o, c, rows, columns);
     if (!runs || !row || !a) return false;
     for (size_t ky = 0; ky < c->side; ky++) {
         for (size_t kx = 0; kx < c->side; kx++)
-            n_runs += runs_cut(runs + n_runs, (ptrdiff_t)((ky * columns + kx) * c->in), c->in);
+            n_runs += runs_cut(runs + n_runs, (ptrdiff_t)((ky * columns + kx) * pixel), c->in);
     }
     for (size_t i = 0; i < c->out_h * c->out_w && !ops_dry(o); i++)
-        row[i] = (ptrdiff_t)((i / c->out_w * columns + i % c->out_w) * c->stride * c->in);
+        row[i] = (ptrdiff_t)((i / c->out_w * columns + i % c->out_w) * c->stride * pixel);
     struct product p = {
         .weights = {&c->args->conv->weight, PACK_CONV, c->out, c->in, c->side * c->side},
         .n_samples = c->n,
         .m = c->out_h * c->out_w,
         .a = a,
-        .a_stride = rows * columns * c->in,
+        .a_stride = rows * columns * pixel,
         .row = row,
         .runs = runs,
         .n_runs = n_runs,

@@ -11,6 +11,11 @@
 #define LINE 16
 
 static inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+/*
+ * Floats from row to row of scratch that products read. Rows a multiple of 2 KB apart crowd a few sets of the first
+ * level cache, and look to the processor like the addresses it has just written: a product ran at 70 % of its speed.
+ */
+static inline size_t row_stride(size_t k) { return k % 512 == 0 ? k + LINE : k; }
 static inline size_t ceil_div(size_t n, size_t unit) { return (n + unit - 1) / unit; }
 static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 static inline size_t max_size(size_t a, size_t b) { return a > b ? a : b; }

@@ -3,6 +3,7 @@
 #include "ops/internal.h"
 
 #include <omp.h>
+#include <string.h>
 
 /* Packed weights in scratch at one time, floats (8 MB): within the last-level cache of most machines. */
 #define CHUNK_FLOATS ((size_t)2 << 20)
@@ -41,9 +42,19 @@ static struct cut cut_tasks(const struct product *p, size_t k, size_t n_panels, 
     return c;
 }
 
+/* What a thread works in. */
+struct own {
+    float *partial; /* [TASK_ROWS_MAX][GEMM_PANEL] */
+    float *rows;    /* [TASK_ROWS_MAX][row_stride(k)], where rows of A are copied if they lie badly; else NULL */
+    ptrdiff_t *row;
+};
+
+/* Rows of A that are whole and lie row_stride apart are used where they are. */
+static bool needs_copy(const struct product *p) { return p->weights.taps == 1 && row_stride(p->weights.k) != p->weights.k; }
+
 /* One task: block of rows times block of panels. */
 static void run_task(const struct ops *o, const struct product *p, const struct cut *cut, size_t task,
-                     const float *panels, size_t k, size_t first_panel, size_t n_panels, float *partial)
+                     const float *panels, size_t k, size_t first_panel, size_t n_panels, const struct own *own)
 {
     size_t panel_block = task % cut->n_panel_blocks, rest = task / cut->n_panel_blocks;
     size_t sample = rest / cut->n_row_blocks, row = rest % cut->n_row_blocks * cut->rows;
@@ -51,25 +62,30 @@ static void run_task(const struct ops *o, const struct product *p, const struct 
     size_t last = min_size(n_panels, (panel_block + 1) * cut->panels);
     float *y = p->y + (sample * p->m + row) * p->n_out;
     const float *residual = p->residual ? p->residual + (sample * p->m + row) * p->n_out : NULL;
+    struct gemm g = {
+        .m = min_size(cut->rows, p->m - row),
+        .a = p->a + sample * p->a_stride,
+        .row = p->row + row,
+        .runs = p->runs,
+        .n_runs = p->n_runs,
+        .ldc = p->n_out,
+        .act = p->act,
+        .geglu = p->weights.kind == PACK_GEGLU,
+        .partial = own->partial,
+    };
+    if (own->rows) {
+        for (size_t i = 0; i < g.m; i++) memcpy(own->rows + own->row[i], g.a + g.row[i], k * sizeof(float));
+        g.a = own->rows;
+        g.row = own->row;
+    }
     for (size_t i = panel_block * cut->panels; i < last; i++) {
         size_t panel = first_panel + i, column = panel * width;
-        struct gemm g = {
-            .m = min_size(cut->rows, p->m - row),
-            .a = p->a + sample * p->a_stride,
-            .row = p->row + row,
-            .runs = p->runs,
-            .n_runs = p->n_runs,
-            .b = panels + i * k * GEMM_PANEL,
-            .c = y + column,
-            .ldc = p->n_out,
-            .n = min_size(width, p->n_out - column),
-            .bias = p->bias ? p->bias + sample * p->bias_stride + panel * GEMM_PANEL : NULL,
-            .act = p->act,
-            .geglu = p->weights.kind == PACK_GEGLU,
-            .residual = residual ? residual + column : NULL,
-            .partial = partial,
-            .next_b = panels + (i + 1 < last ? i + 1 : panel_block * cut->panels) * k * GEMM_PANEL,
-        };
+        g.b = panels + i * k * GEMM_PANEL;
+        g.next_b = panels + (i + 1 < last ? i + 1 : panel_block * cut->panels) * k * GEMM_PANEL;
+        g.c = y + column;
+        g.n = min_size(width, p->n_out - column);
+        g.bias = p->bias ? p->bias + sample * p->bias_stride + panel * GEMM_PANEL : NULL;
+        g.residual = residual ? residual + column : NULL;
         o->kernels->gemm(&g);
     }
 }
@@ -103,29 +119,33 @@ bool product_run(struct ops *o, const struct product *p, const char *op)
     size_t k = p->weights.k * p->weights.taps, panel_floats = k * GEMM_PANEL, n_panels = pack_panels(&p->weights);
     double work = (double)(p->n_samples * p->m) * (double)k * (double)(n_panels * GEMM_PANEL);
     int n_threads = ops_threads(o, work / 8);
-    size_t scratch_floats = round_up(pack_scratch(&p->weights) + TASK_ROWS_MAX * GEMM_PANEL, LINE);
+    size_t copy_floats = needs_copy(p) ? min_size(p->m, TASK_ROWS_MAX) * row_stride(k) : 0;
+    size_t scratch_floats = max_size(pack_scratch(&p->weights), copy_floats) + TASK_ROWS_MAX * GEMM_PANEL;
     float *scratch = ops_floats(o, (size_t)n_threads, scratch_floats);
+    ptrdiff_t *row = ops_offsets(o, TASK_ROWS_MAX);
     struct panel_store store = find_store(o, p, panel_floats, n_panels);
-    if (!scratch || !store.data) return false;
+    if (!scratch || !row || !store.data) return false;
     if (ops_dry(o)) {
         arena_reset(o->arena, mark);
         return true;
     }
+    for (size_t i = 0; i < TASK_ROWS_MAX; i++) row[i] = (ptrdiff_t)(i * row_stride(k));
     for (size_t first = 0; first < n_panels; first += store.chunk) {
         size_t count = min_size(store.chunk, n_panels - first);
         struct cut cut = cut_tasks(p, k, count, n_threads);
         size_t n_tasks = p->n_samples * cut.n_row_blocks * cut.n_panel_blocks;
 #pragma omp parallel num_threads(n_threads)
         {
-            float *own = scratch + (size_t)omp_get_thread_num() * scratch_floats;
+            float *at = scratch + (size_t)omp_get_thread_num() * scratch_floats;
+            struct own own = {at, copy_floats ? at + TASK_ROWS_MAX * GEMM_PANEL : NULL, row};
             if (!store.filled) {
 #pragma omp for schedule(dynamic)
                 for (size_t i = 0; i < count; i++)
-                    pack_panel(o->kernels, &p->weights, first + i, own, store.data + i * panel_floats);
+                    pack_panel(o->kernels, &p->weights, first + i, at, store.data + i * panel_floats);
             }
 #pragma omp for schedule(dynamic) nowait
             for (size_t i = 0; i < n_tasks; i++)
-                run_task(o, p, &cut, i, store.data, k, first, count, own);
+                run_task(o, p, &cut, i, store.data, k, first, count, &own);
         }
     }
     if (store.is_new) pack_cache_filled(o->cache, p->weights.weight->data, p->weights.kind, store.cache_bytes);

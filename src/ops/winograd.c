@@ -223,8 +223,7 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
         .tiles_w = ceil_div(c->out_w, WINO_OUT),
         .u_plane = (c->in + 1) * GEMM_PANEL,
         .panel_floats = WINO_PLANES * (c->in + 1) * GEMM_PANEL,
-        /* Rows a multiple of 1 KB apart would crowd a few sets of the first-level cache. */
-        .v_row = c->in % 256 == 0 ? c->in + LINE : c->in,
+        .v_row = row_stride(c->in),
     };
     if (!pack_fits(o, &w.weights, "conv")) return false;
     w.n_panels = pack_panels(&w.weights);
@@ -243,6 +242,6 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
     double work = (double)(c->n * w.tiles_h * w.tiles_w) * WINO_PLANES * (double)c->in * (double)c->out;
     int n_threads = ops_threads(o, work / 8);
     bool done = small ? run_small(o, &w, is_new, n_threads) : run_large(o, &w, is_new, n_threads);
-    if (done && is_new) pack_cache_filled(o->cache, w.weights.weight->data, PACK_WINOGRAD, u_bytes);
+    if (done && is_new && !ops_dry(o)) pack_cache_filled(o->cache, w.weights.weight->data, PACK_WINOGRAD, u_bytes);
     return done;
 }
