@@ -886,7 +886,47 @@ static void check_tiles(struct bench *b)
     close_weights(b, from);
 }
 
-/* Any tensor missing is an error that names it. Other parts than the networks' own do not matter.
+/* What a file is read as: the first that is not NULL. */
+struct nets {
+    const struct unet_config *unet;
+    const struct vae_config *vae;
+    const struct clip_config *clip;
+};
+
+/* Writes text over the header at at, loads, puts back what was there. The error names the tensor.
+ */
+static void check_damage(struct bench *b, FILE *f, const char *header, const char *at,
+                         const char *text, const struct nets *nets, const char *name)
+{
+    long place = at - header + 8;
+    fseek(f, place, SEEK_SET);
+    fwrite(text, 1, strlen(text), f);
+    fflush(f);
+    struct weights *weights = open_weights("%s", scratch("missing.safetensors"));
+    struct unet *unet = NULL;
+    struct vae *vae = NULL;
+    struct clip *clip = NULL;
+    if (nets->unet)
+        unet = unet_load(nets->unet, weights, &b->err);
+    else if (nets->vae)
+        vae = vae_load(nets->vae, weights, &b->err);
+    else
+        clip = clip_load(nets->clip, weights, &b->err);
+    bool refused = !unet && !vae && !clip;
+    CHECK(refused && b->err.code == DK_ERROR_MODEL && strstr(b->err.message, name),
+          "%s with %s: %s", name, text, refused ? b->err.message : "was accepted");
+    unet_free(unet);
+    vae_free(vae);
+    clip_free(clip);
+    b->err = (struct dk_error){.code = DK_OK};
+    weights_close(weights);
+    fseek(f, place, SEEK_SET);
+    fwrite(at, 1, strlen(text), f);
+}
+
+/*
+ * Any tensor missing is an error that names it; one of a turned shape an error that names it or
+ * what no longer fits.
  */
 static void check_missing(struct bench *b, const char *model, const char *part)
 {
@@ -907,33 +947,28 @@ static void check_missing(struct bench *b, const char *model, const char *part)
     edited_drop(&e, "position_ids");
     edited_write(&e, scratch("missing.safetensors"), &header);
     FILE *f = fopen(scratch("missing.safetensors"), "r+b");
+    const struct nets nets = {is_unet ? &unet.net : NULL, is_vae ? &vae.net : NULL, &clip.net};
+    int n_swapped = 0;
     for (int i = 0; i < e.n; i++) {
-        char quoted[140];
+        char quoted[140], text[64];
         snprintf(quoted, sizeof quoted, "\"%s\"", e.names[i]);
         char *at = strstr(header, quoted);
-        long last = at - header + 8 + (long)strlen(quoted) - 2;
-        fseek(f, last, SEEK_SET);
-        fputc('X', f); /* .weight becomes .weighX */
-        fflush(f);
-        struct weights *weights = open_weights("%s", scratch("missing.safetensors"));
-        void *net = !weights  ? NULL
-                    : is_unet ? (void *)unet_load(&unet.net, weights, &b->err)
-                    : is_vae  ? (void *)vae_load(&vae.net, weights, &b->err)
-                              : (void *)clip_load(&clip.net, weights, &b->err);
-        CHECK(!net && b->err.code == DK_ERROR_MODEL && strstr(b->err.message, e.names[i]),
-              "%s/%s without %s: %s", model, part, e.names[i],
-              net ? "was accepted" : b->err.message);
-        if (net && is_unet)
-            unet_free(net);
-        else if (net && is_vae)
-            vae_free(net);
-        else
-            clip_free(net);
-        b->err = (struct dk_error){.code = DK_OK};
-        weights_close(weights);
-        fseek(f, last, SEEK_SET);
-        fputc(e.names[i][strlen(e.names[i]) - 1], f);
+        snprintf(text, sizeof text, "X\""); /* .weight becomes .weighX */
+        check_damage(b, f, header, at + strlen(quoted) - 2, text, &nets, e.names[i]);
+        const int64_t *dim = e.items[i].dim;
+        if (e.items[i].rank < 2 || dim[0] == dim[1]) continue;
+        /* [64,32 becomes [32,64, which has as many bytes */
+        int length =
+            snprintf(text, sizeof text, "[%lld,%lld", (long long)dim[1], (long long)dim[0]);
+        char *shape = strchr(at, '[');
+        if (strcspn(shape + 1, ",]") + 1 + (size_t)snprintf(NULL, 0, "%lld", (long long)dim[1]) +
+                1 !=
+            (size_t)length)
+            continue;
+        check_damage(b, f, header, shape, text, &nets, "tensor ");
+        n_swapped++;
     }
+    CHECK(n_swapped > 4, "%s: only %d shapes could be turned", part, n_swapped);
     fclose(f);
     free(header);
     weights_close(from);
