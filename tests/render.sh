@@ -41,6 +41,22 @@ ends 1 'holds no settings' "$dk" --from plain.png
 run "$dk" info plain.png && prints 'record  *none'
 run "$dk" info odd.png --json && prints '"seed":5,' && prints '"record":"darkroom"'
 
+# Numbers outside brackets are text: prompt syntax changes nothing (InvokeAI#37).
+ends 0 '' "$dk" 'portrait, web 2.0, f/2.8, 1.5 m' --seed 1 --steps 1 --no-metadata -o syntax.png
+ends 0 '' "$dk" 'portrait, web 2.0, f/2.8, 1.5 m' --seed 1 --steps 1 --no-metadata --no-prompt-syntax -o text.png
+same syntax.png text.png
+ends 0 '' "$dk" 'a (cat:1.5)' --seed 1 --steps 1 --no-metadata -o weighted.png
+ends 0 '' "$dk" 'a (cat:1.5)' --seed 1 --steps 1 --no-metadata --no-prompt-syntax -o literal.png
+check 'a weight does something' sh -c '! cmp -s weighted.png literal.png'
+
+# Prompt and negative may differ in length by any number of chunks (stable-diffusion-webui#11057).
+long=$(seq -s ' ' 120)
+ends 0 '' "$dk" 'five words in this prompt' --negative "$long" --seed 1 --steps 1 -o lengths.png --force
+ends 0 '' "$dk" "$long" --negative 'five words in this one' --seed 1 --steps 1 -o lengths.png --force
+for words in 29 30 31; do
+    ends 0 '' "$dk" "$(yes cat | head -n $words | tr '\n' ' ')" --negative '' --seed 1 --steps 1 -o lengths.png --force
+done
+
 # An existing file stays; --force replaces it.
 cp odd.png before.png
 ends 0 'odd.png exists already, so the picture is in odd-2.png' "$dk" dog --seed 1 --steps 1 -o odd.png
@@ -91,6 +107,11 @@ for file in model.safetensors model.gguf; do
 done
 ends 0 '' "$dk" convert model.gguf back.safetensors
 same model.safetensors back.safetensors
+ends 0 '' "$dk" dog --seed 1 --steps 1 --no-metadata -o folder.png
+ends 0 '' "$dk" dog -m model.safetensors --seed 1 --steps 1 --no-metadata -o safetensors.png
+ends 0 '' "$dk" dog -m model.gguf --seed 1 --steps 1 --no-metadata -o gguf.png
+same folder.png safetensors.png
+same folder.png gguf.png
 ends 1 'exists already' "$dk" convert emoji model.gguf
 ends 0 '' "$dk" convert model.gguf model.gguf.2.gguf --dtype q8_0 --json
 prints '{"output":"model.gguf.2.gguf","bytes":[1-9]'
