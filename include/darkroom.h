@@ -259,7 +259,8 @@ struct dk_scheduler_info {
     const char *aliases; /* other accepted names, comma-separated */
     int order;           /* order of convergence */
     int passes_per_step;
-    bool stochastic;
+    bool stochastic; /* draws noise on the way, with its own eta */
+    bool takes_eta;  /* draws noise exactly when eta is above 0 */
     int steps_low, steps_high; /* suggested */
 };
 size_t dk_scheduler_count(void);

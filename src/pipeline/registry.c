@@ -48,6 +48,7 @@ bool dk_scheduler_get(size_t index, struct dk_scheduler_info *info)
         .order = s->order,
         .passes_per_step = s->passes_per_step,
         .stochastic = (s->flags & DK_STOCHASTIC) && !((s->flags & DK_ETA) && s->eta <= 0),
+        .takes_eta = (s->flags & DK_ETA) != 0,
         .steps_low = s->steps_low,
         .steps_high = s->steps_high,
     };
