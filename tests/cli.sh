@@ -213,7 +213,7 @@ while read -r option; do
     escaped=$(printf '%s' "$option" | sed 's/-/\\\\-/g')
     check "the man page has $option" grep -q -- "$escaped" "$root/docs/darkroom.1"
     check "bash completes $option" grep -q -- "$option " completions.bash
-    check "zsh completes $option" grep -q -- "'$option[=[]" completions.zsh
+    check "zsh completes $option" grep -q -- "'${option}[=[]" completions.zsh
     check "fish completes $option" grep -q -- "-l ${option#--} " completions.fish
 done <options.list
 for shell in bash zsh fish; do
