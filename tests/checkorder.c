@@ -208,14 +208,14 @@ static const struct row {
     double expected;    /* of the method; UniPC's corrector adds one */
     bool even_in_sigma; /* the grid its weights are made for */
 } ROWS[] = {
-    {"ddim", 0, 1, false},      {"euler", 0, 1, false},        {"euler-a", 0, 1, false},
-    {"heun", 0, 2, false},      {"dpm2", 0, 2, false},         {"dpm2-a", 0, 2, false},
-    {"dpmpp-2s", 0, 2, false},  {"dpmpp-2s-a", 0, 2, false},   {"dpmpp-2m", 0, 2, false},
-    {"dpmpp-2m", 3, 2, false},  {"dpmpp-2m-sde", 0, 2, false}, {"dpmpp-sde", 0, 2, false},
-    {"dpmpp-3m", 0, 3, false},  {"dpmpp-3m-sde", 0, 2, false}, {"deis", 0, 2, false},
-    {"deis", 3, 3, false},      {"unipc", 0, 3, false},        {"unipc", 3, 4, false},
-    {"sa-solver", 0, 2, false}, {"lms", 0, 4, false},          {"ipndm", 0, 2, true},
-    {"pndm", 0, 2, true},
+    {"ddim", 0, 1, false},         {"euler", 0, 1, false},     {"euler-a", 0, 1, false},
+    {"euler-ge", 0, 1, false},     {"res-2s", 0, 2, false},    {"heun", 0, 2, false},
+    {"dpm2", 0, 2, false},         {"dpm2-a", 0, 2, false},    {"dpmpp-2s", 0, 2, false},
+    {"dpmpp-2s-a", 0, 2, false},   {"dpmpp-2m", 0, 2, false},  {"dpmpp-2m", 3, 2, false},
+    {"dpmpp-2m-sde", 0, 2, false}, {"dpmpp-sde", 0, 2, false}, {"dpmpp-3m", 0, 3, false},
+    {"dpmpp-3m-sde", 0, 2, false}, {"deis", 0, 2, false},      {"deis", 3, 3, false},
+    {"unipc", 0, 3, false},        {"unipc", 3, 4, false},     {"sa-solver", 0, 2, false},
+    {"lms", 0, 4, false},          {"ipndm", 0, 2, true},      {"pndm", 0, 2, true},
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
