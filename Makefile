@@ -33,7 +33,9 @@ BASE_CFLAGS = -std=c11 $(OPT) -fPIC -fopenmp -ffp-contract=off $(WARN) $(SAN) $(
 LDLIBS   = $(PKG_LIBS) -ldl -lm
 LDFLAGS  += -fopenmp $(SAN)
 
-LIB_SRC  := $(sort $(wildcard src/base/*.c src/kernels/*.c src/ops/*.c src/files/*.c src/nets/*.c src/pipeline/*.c))
+# instruction sets of other machines
+FOREIGN  := $(if $(filter x86_64 amd64,$(MACHINE)),,src/kernels/avx2.c) $(if $(filter aarch64 arm64,$(MACHINE)),,src/kernels/neon.c)
+LIB_SRC  := $(filter-out $(FOREIGN),$(sort $(wildcard src/base/*.c src/kernels/*.c src/ops/*.c src/files/*.c src/nets/*.c src/pipeline/*.c)))
 SCHED_SRC := $(sort $(wildcard schedulers/*.c))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c))
 TEST_SRC := $(sort $(wildcard tests/check*.c))
