@@ -179,6 +179,30 @@ done
 check 'a PNG' sh -c 'head -c 4 plot.png | grep -q PNG'
 check 'an SVG' grep -q '<svg' plot.svg
 
+# The fingerprint is what docs/metadata.md says, worked out here by other means.
+fingerprint() {
+    printf 'model\0'
+    cd "$1" || return
+    find . -maxdepth 2 -type f ! -path '*/.*' | sed 's,^\./,,' | grep '\.\(safetensors\|gguf\|ckpt\|pt\|bin\|json\|txt\)$' | sort |
+        while read -r file; do
+            bytes=$(wc -c <"$file")
+            printf '%s\0%d\n' "$file" "$bytes"
+            if [ "$bytes" -le 393216 ]; then
+                cat "$file"
+                continue
+            fi
+            head -c 65536 "$file"
+            i=0
+            while [ $i -lt 64 ]; do
+                tail -c +$((65536 + (bytes - 135168) / 64 * i + 1)) "$file" | head -c 4096
+                i=$((i + 1))
+            done
+            tail -c 65536 "$file"
+        done
+}
+run "$dk" info emoji
+prints "^fingerprint  *$(fingerprint "$root/models/emoji" | sha256sum | cut -c1-32)$"
+
 # info answers any file with a sentence.
 for file in /dev/null /dev/zero . in missing; do
     run "$dk" info "$file"
@@ -205,6 +229,7 @@ ends 1 'standard output: cannot write' sh -c "'$dk' --version >&-"
 ends 1 'standard output: cannot write' sh -c "'$dk' info emoji --json >&-"
 ends 0 '' sh -c "'$dk' schedulers --json 2>&- | head -n 1 >/dev/null"
 
+check 'the man page is of this version' grep -q "\"darkroom $("$dk" --version | cut -d' ' -f2)\"" "$root/docs/darkroom.1"
 # The man page and the completions know every option and command.
 "$dk" completions options >options.list
 check 'the table has options' test "$(wc -l <options.list)" -gt 30
