@@ -773,6 +773,12 @@ static void check_distilled(struct bench *b)
     check_variant(b, &e, &c.net, true, "nine channels in");
 
     edited_take(&e, sd1);
+    static const int64_t integers[32] = {1};
+    *edited_find(&e, "conv_norm_out.weight") =
+        (struct weight){integers, DTYPE_I64, 1, {32}, "conv_norm_out.weight"};
+    check_variant(b, &e, &c.net, false, "a gain of integers");
+
+    edited_take(&e, sd1);
     edited_drop(&e, "up_blocks.1.resnets.2");
     edited_drop(&e, "up_blocks.1.attentions.2");
     check_variant(b, &e, &guess, false, "an up block too short");

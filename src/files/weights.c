@@ -412,6 +412,12 @@ static struct weight read_weight(struct weights_reader *r, const int64_t shape[4
                 r->weights->path, name, shape_text(w.dim, w.rank).s, shape_text(shape, rank).s);
         return none;
     }
+    if (w.dtype == DTYPE_I64 || w.dtype == DTYPE_I32 || w.dtype == DTYPE_U8) {
+        dk_fail(r->err, DK_ERROR_MODEL,
+                "%s: tensor %s holds integers (%s), expected floating point; download it again",
+                r->weights->path, name, weights_dtype_name(w.dtype));
+        return none;
+    }
     r->weights->used[item - 1] = true;
     return w;
 }
