@@ -55,6 +55,7 @@ ends 2 'expected a whole number from 0 to 1024' "$dk" cat --threads 1025
 
 # What the model or the library refuses is found before the first step too.
 ends 2 'nearest that work are 60 and 64' "$dk" cat --size 61x64
+ends 2 '268 million pixels' "$dk" cat --size 16384x16384
 ends 2 'steps' "$dk" cat --steps 100000
 ends 2 'scheduler' "$dk" cat --scheduler eulr
 ends 1 'no/such/model' "$dk" cat -m no/such/model

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/resolve.h"
 
+#include "files/image.h"
 #include "pipeline/memory.h"
 
 #include <math.h>
@@ -80,6 +81,12 @@ static bool check_numbers(const struct dk_model *model, const struct dk_settings
     if (!check_side("width", s->width_px, vae_factor(model->vae), err) ||
         !check_side("height", s->height_px, vae_factor(model->vae), err))
         return false;
+    if ((long long)s->width_px * s->height_px > IMAGE_MAX_PIXELS)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "size: %dx%d is %.0f million pixels, more than a picture file holds here; "
+                       "stay below %d million",
+                       s->width_px, s->height_px, (double)s->width_px * s->height_px / 1e6,
+                       IMAGE_MAX_PIXELS / 1000000);
     if (s->n_steps < 1)
         return dk_fail(err, DK_ERROR_ARGUMENT, "steps: %d is not possible; give 1 or more",
                        s->n_steps);
