@@ -1,5 +1,4 @@
-/* checkconvert.c - models from one kind of file into another and back, and the types of numbers on
- * the way. */
+/* checkconvert.c - models from one kind of file into another and back, and types of numbers. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "darkroom.h"

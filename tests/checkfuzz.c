@@ -1,5 +1,4 @@
-/* checkfuzz.c - replays the fuzzers' corpus, whole, cut and with every memory request failing in
- * turn. */
+/* checkfuzz.c - replays the fuzzers' corpus, whole and cut, and lets the readers starve. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "fuzz/config.c"

@@ -1,5 +1,4 @@
-/* container.h - what the readers of safetensors, GGUF and pickles share: filling a struct weights.
- */
+/* container.h - what the readers of model files share: filling a struct weights. */
 /* SPDX-License-Identifier: MIT */
 #ifndef FILES_CONTAINER_H
 #define FILES_CONTAINER_H

@@ -12,8 +12,7 @@
 
 #define BUFFER_BYTES ((size_t)1 << 16)
 
-/* Length of the folder part of a path, the last slash included; 0 for a name in the working folder.
- */
+/* Length of a path's folder with its last slash; 0 for a name in the working folder. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -59,8 +58,7 @@ static bool fail_create(const char *path, int why, struct dk_error *err)
     }
 }
 
-/* Opens FOLDER/.darkroom-PID-N.tmp for the first N that is free; O_EXCL makes the name ours alone.
- */
+/* Opens FOLDER/.darkroom-PID-N.tmp for the first free N; O_EXCL makes the name ours alone. */
 static bool open_temporary(struct create *c, struct dk_error *err)
 {
     size_t folder = folder_length(c->path), size = folder + 64;

@@ -4,8 +4,7 @@
 
 #include "files/map.h"
 
-/* How deep brackets nest outside strings. jansson recurses, so depth is bounded before it starts.
- */
+/* How deep brackets nest outside strings: jansson recurses, so depth is bounded before. */
 static int nesting(const char *text, size_t size_bytes)
 {
     int depth = 0, deepest = 0;

@@ -98,8 +98,7 @@ static const struct foreign {
     {"blocks.0.cross_attn.norm_q.", "Wan"},
 };
 
-/* Names, or beginnings of names, of what a checkpoint carries and nobody needs to make a picture.
- */
+/* Beginnings of the names of what a checkpoint carries and no picture needs. */
 static const char *const needless[] = {
     "model_ema.",
     "betas",

@@ -119,8 +119,7 @@ static void free_chunks(struct coder *c)
     free(c->chunks);
 }
 
-/* Everything is fixed that could make two runs differ: no time, and zlib's parameters spelled out.
- */
+/* What could make two runs differ is fixed: no time, and zlib's parameters spelled out. */
 static bool encode(struct coder *c, const struct dk_image *image)
 {
     if (setjmp(png_jmpbuf(c->png))) return false;

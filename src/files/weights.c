@@ -1,5 +1,4 @@
-/* weights.c - named tensors of a model: storage, index, and the reading of them while a network is
- * built. */
+/* weights.c - named tensors of a model: storage, index, and how networks ask for them. */
 /* SPDX-License-Identifier: MIT */
 #include "files/container.h"
 #include "kernels/dtype.h"

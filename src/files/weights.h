@@ -98,8 +98,8 @@ bool weights_has(const struct weights_reader *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * Lets the system take back the memory of these tensors while they are not in use; whoever touches one later reads it
- * from the file again. Tensors that are not mapped stay.
+ * Lets the system take back the memory of these tensors while they are not in use; whoever touches
+ * one later reads it from the file again. Tensors that are not mapped stay.
  */
 void weights_release(const struct weights *weights);
 

@@ -25,8 +25,7 @@ static inline bool fuzz_said(bool ok, const struct dk_error *err)
     return ok;
 }
 
-/* A file in memory of exactly its size, so that the sanitizer sees the first byte read beyond it.
- */
+/* A file in memory of exactly its size: the sanitizer sees the first byte read beyond it. */
 static inline struct map fuzz_map(const uint8_t *data, size_t size_bytes)
 {
     unsigned char *copy = malloc(size_bytes ? size_bytes : 1);
