@@ -3,6 +3,7 @@
 #include "pipeline/scheduler_config.h"
 
 #include "files/json.h"
+#include "pipeline/fields.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,77 +12,12 @@
 
 /* ---- one key --------------------------------------------------------------------------------- */
 
-/* The file being read; the first complaint stays in err and the rest is read without effect. */
-struct reader {
-    const char *name;
-    json_t *root;
-    struct dk_error *err;
-    bool ok;
-};
-
-/* NULL when the key is absent or null. */
-static json_t *value_of(const struct reader *r, const char *key)
+static void read_tristate(const struct fields *f, const char *key, int *out)
 {
-    json_t *value = json_object_get(r->root, key);
-    return value == NULL || json_is_null(value) ? NULL : value;
-}
-
-static void complain(struct reader *r, const char *key, const char *expected)
-{
-    if (!r->ok) return;
-    char *found = json_dumps(json_object_get(r->root, key), JSON_ENCODE_ANY);
-    r->ok = dk_fail(r->err, DK_ERROR_FORMAT, "%s: \"%s\" is %.80s, expected %s: correct the file",
-                    r->name, key, found ? found : "?", expected);
-    free(found);
-}
-
-static void read_bool(struct reader *r, const char *key, bool *out)
-{
-    json_t *value = value_of(r, key);
-    if (value == NULL) return;
-    if (json_is_boolean(value))
-        *out = json_is_true(value);
-    else
-        complain(r, key, "true or false");
-}
-
-static void read_tristate(struct reader *r, const char *key, int *out)
-{
-    if (value_of(r, key) == NULL) return;
+    if (!fields_value(f, key)) return;
     bool value = false;
-    read_bool(r, key, &value);
+    fields_bool(f, key, &value);
     *out = value;
-}
-
-static void read_number(struct reader *r, const char *key, double low, double high, double *out)
-{
-    json_t *value = value_of(r, key);
-    if (value == NULL) return;
-    double number = json_is_number(value) ? json_number_value(value) : NAN;
-    if (number >= low && number <= high) {
-        *out = number;
-        return;
-    }
-    char expected[80];
-    snprintf(expected, sizeof expected, "a number from %g to %g", low, high);
-    complain(r, key, expected);
-}
-
-static void read_int(struct reader *r, const char *key, int low, int high, int *out)
-{
-    json_t *value = value_of(r, key);
-    if (value == NULL) return;
-    json_int_t number = json_is_integer(value) ? json_integer_value(value) : (json_int_t)low - 1;
-    if (json_is_real(value) && json_real_value(value) >= low && json_real_value(value) <= high &&
-        json_real_value(value) == floor(json_real_value(value)))
-        number = (json_int_t)json_real_value(value);
-    if (number >= low && number <= high) {
-        *out = (int)number;
-        return;
-    }
-    char expected[80];
-    snprintf(expected, sizeof expected, "a whole number from %d to %d", low, high);
-    complain(r, key, expected);
 }
 
 struct choice {
@@ -99,16 +35,17 @@ static bool choose(const struct choice *choices, const char *word, int *out)
     return false;
 }
 
-static void read_choice(struct reader *r, const char *key, const struct choice *choices, int *out)
+static void read_choice(const struct fields *f, const char *key, const struct choice *choices,
+                        int *out)
 {
-    json_t *value = value_of(r, key);
+    const json_t *value = fields_value(f, key);
     if (value == NULL || (json_is_string(value) && choose(choices, json_string_value(value), out)))
         return;
     char expected[300];
     size_t used = (size_t)snprintf(expected, sizeof expected, "one of");
     for (const struct choice *c = choices; c->word && used < sizeof expected; c++)
         used += (size_t)snprintf(expected + used, sizeof expected - used, " %s", c->word);
-    complain(r, key, expected);
+    fields_fail(f, key, expected);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -146,33 +83,33 @@ static const struct choice VARIANCES[] = {{"fixed_small", 0},
                                           {"fixed_large_log", 1},
                                           {NULL, 0}};
 
-static void read_class(struct reader *r, struct scheduler_config *c)
+static void read_class(const struct fields *f, struct scheduler_config *c)
 {
-    json_t *value = value_of(r, "_class_name");
+    const json_t *value = fields_value(f, "_class_name");
     if (value == NULL) return;
     const char *text = json_string_value(value);
     if (text == NULL || strlen(text) >= sizeof c->class_name ||
         strspn(text, "abcdefghijklmnopqrstuvwxyz"
                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != strlen(text))
-        complain(r, "_class_name", "a scheduler's class, letters and digits");
+        fields_fail(f, "_class_name", "a scheduler's class, letters and digits");
     else
         strcpy(c->class_name, text);
     c->edm = strncmp(c->class_name, "EDM", 3) == 0;
 }
 
-static void read_trained_betas(struct reader *r, struct scheduler_config *c)
+static void read_trained_betas(const struct fields *f, struct scheduler_config *c)
 {
-    json_t *list = value_of(r, "trained_betas");
+    const json_t *list = fields_value(f, "trained_betas");
     if (list == NULL) return;
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n < 1 || n > SCHEDULER_MAX_TRAIN) {
-        complain(r, "trained_betas", "a list of 1 to 4096 numbers");
+        fields_fail(f, "trained_betas", "a list of 1 to 4096 numbers");
         return;
     }
     for (size_t i = 0; i < n; i++) {
         double beta = json_number_value(json_array_get(list, i));
         if (!(beta > 0 && beta <= 1)) {
-            complain(r, "trained_betas", "numbers above 0, at most 1");
+            fields_fail(f, "trained_betas", "numbers above 0, at most 1");
             return;
         }
         c->trained_betas[i] = beta;
@@ -181,38 +118,38 @@ static void read_trained_betas(struct reader *r, struct scheduler_config *c)
     c->beta_schedule = BETA_TRAINED;
 }
 
-static void read_noise(struct reader *r, struct scheduler_config *c)
+static void read_noise(const struct fields *f, struct scheduler_config *c)
 {
     int beta_schedule = (int)c->beta_schedule, prediction = (int)c->prediction;
-    read_int(r, "num_train_timesteps", 1, SCHEDULER_MAX_TRAIN, &c->n_train);
-    read_number(r, "beta_start", 1e-9, 0.999, &c->beta_start);
-    read_number(r, "beta_end", 1e-9, 0.999, &c->beta_end);
-    read_choice(r, "beta_schedule", BETA_SCHEDULES, &beta_schedule);
-    read_choice(r, "prediction_type", PREDICTIONS, &prediction);
+    fields_int(f, "num_train_timesteps", 1, SCHEDULER_MAX_TRAIN, &c->n_train);
+    fields_number(f, "beta_start", 1e-9, 0.999, &c->beta_start);
+    fields_number(f, "beta_end", 1e-9, 0.999, &c->beta_end);
+    read_choice(f, "beta_schedule", BETA_SCHEDULES, &beta_schedule);
+    read_choice(f, "prediction_type", PREDICTIONS, &prediction);
     c->beta_schedule = (enum beta_schedule)beta_schedule;
     c->prediction = (enum dk_prediction)prediction;
-    read_trained_betas(r, c);
-    read_bool(r, "rescale_betas_zero_snr", &c->zero_terminal_snr);
+    read_trained_betas(f, c);
+    fields_bool(f, "rescale_betas_zero_snr", &c->zero_terminal_snr);
     if (c->edm) c->sigma_min = 0.002, c->sigma_max = 80;
-    read_number(r, "sigma_min", 1e-6, 1e3, &c->sigma_min);
-    read_number(r, "sigma_max", 1e-3, 1e6, &c->sigma_max);
-    read_number(r, "sigma_data", 1e-3, 1e3, &c->sigma_data);
-    read_number(r, "rho", 0.1, 100, &c->rho);
-    if (r->ok && c->sigma_max > 0 && c->sigma_min >= c->sigma_max)
-        complain(r, "sigma_min", "less than sigma_max");
+    fields_number(f, "sigma_min", 1e-6, 1e3, &c->sigma_min);
+    fields_number(f, "sigma_max", 1e-3, 1e6, &c->sigma_max);
+    fields_number(f, "sigma_data", 1e-3, 1e3, &c->sigma_data);
+    fields_number(f, "rho", 0.1, 100, &c->rho);
+    if (fields_ok(f) && c->sigma_max > 0 && c->sigma_min >= c->sigma_max)
+        fields_fail(f, "sigma_min", "less than sigma_max");
 }
 
-static void read_grid(struct reader *r, struct scheduler_config *c)
+static void read_grid(const struct fields *f, struct scheduler_config *c)
 {
     int final = FINAL_UNSET, log_linear = c->interpolate_log, continuous = c->continuous_t;
     int schedule = c->edm ? SIGMAS_KARRAS : SIGMAS_NONE;
-    read_choice(r, "timestep_spacing", SPACINGS, &c->spacing);
-    read_int(r, "steps_offset", 0, c->n_train - 1, &c->steps_offset);
-    read_tristate(r, "set_alpha_to_one", &c->set_alpha_to_one);
-    read_choice(r, "final_sigmas_type", FINALS, &final);
-    read_choice(r, "interpolation_type", INTERPOLATIONS, &log_linear);
-    read_choice(r, "timestep_type", TIMESTEP_TYPES, &continuous);
-    if (c->edm) read_choice(r, "sigma_schedule", EDM_SCHEDULES, &schedule);
+    read_choice(f, "timestep_spacing", SPACINGS, &c->spacing);
+    fields_int(f, "steps_offset", 0, c->n_train - 1, &c->steps_offset);
+    read_tristate(f, "set_alpha_to_one", &c->set_alpha_to_one);
+    read_choice(f, "final_sigmas_type", FINALS, &final);
+    read_choice(f, "interpolation_type", INTERPOLATIONS, &log_linear);
+    read_choice(f, "timestep_type", TIMESTEP_TYPES, &continuous);
+    if (c->edm) read_choice(f, "sigma_schedule", EDM_SCHEDULES, &schedule);
     static const struct {
         const char *key;
         enum sigma_schedule schedule;
@@ -222,71 +159,71 @@ static void read_grid(struct reader *r, struct scheduler_config *c)
                     {"use_karras_sigmas", SIGMAS_KARRAS}};
     for (size_t i = 0; i < sizeof SWITCHES / sizeof *SWITCHES; i++) {
         bool on = false;
-        read_bool(r, SWITCHES[i].key, &on);
+        fields_bool(f, SWITCHES[i].key, &on);
         if (on) schedule = (int)SWITCHES[i].schedule;
     }
     bool flow = false;
-    read_bool(r, "use_flow_sigmas", &flow);
-    if (flow && r->ok)
-        r->ok = dk_fail(r->err, DK_ERROR_UNSUPPORTED,
-                        "%s: use_flow_sigmas is for flow models, this program runs "
-                        "diffusion U-Nets: choose another model",
-                        r->name);
+    fields_bool(f, "use_flow_sigmas", &flow);
+    if (flow)
+        dk_fail(f->err, DK_ERROR_UNSUPPORTED,
+                "%s: use_flow_sigmas is for flow models, this program runs diffusion U-Nets: "
+                "choose another model",
+                f->subject);
     c->final_sigma = (enum final_sigma) final;
     c->interpolate_log = log_linear != 0;
     c->continuous_t = continuous != 0;
     c->sigma_schedule = (enum sigma_schedule)schedule;
 }
 
-static void read_x0(struct reader *r, struct scheduler_config *c)
+static void read_x0(const struct fields *f, struct scheduler_config *c)
 {
-    read_tristate(r, "clip_sample", &c->clip_sample);
-    read_number(r, "clip_sample_range", 1e-6, 1e6, &c->clip_sample_range);
-    read_bool(r, "thresholding", &c->thresholding);
-    read_number(r, "dynamic_thresholding_ratio", 0, 1, &c->dynamic_thresholding_ratio);
-    read_number(r, "sample_max_value", 1, 1e6, &c->sample_max_value);
+    read_tristate(f, "clip_sample", &c->clip_sample);
+    fields_number(f, "clip_sample_range", 1e-6, 1e6, &c->clip_sample_range);
+    fields_bool(f, "thresholding", &c->thresholding);
+    fields_number(f, "dynamic_thresholding_ratio", 0, 1, &c->dynamic_thresholding_ratio);
+    fields_number(f, "sample_max_value", 1, 1e6, &c->sample_max_value);
 }
 
-static void read_disable_corrector(struct reader *r, struct dk_solver_options *o)
+static void read_disable_corrector(const struct fields *f, struct dk_solver_options *o)
 {
-    json_t *list = value_of(r, "disable_corrector");
+    const json_t *list = fields_value(f, "disable_corrector");
     if (list == NULL) return;
-    if (!json_is_array(list)) complain(r, "disable_corrector", "a list of step numbers");
+    if (!json_is_array(list)) fields_fail(f, "disable_corrector", "a list of step numbers");
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *step = json_array_get(list, i);
         if (!json_is_integer(step) || json_integer_value(step) < 0 ||
             json_integer_value(step) > 63) {
-            complain(r, "disable_corrector", "step numbers from 0 to 63");
+            fields_fail(f, "disable_corrector", "step numbers from 0 to 63");
             return;
         }
         o->disable_corrector |= UINT64_C(1) << json_integer_value(step);
     }
 }
 
-static void read_solver(struct reader *r, struct scheduler_config *c)
+static void read_solver(const struct fields *f, struct scheduler_config *c)
 {
     struct dk_solver_options *o = &c->solver;
     int algorithm = 0, type = DK_SOLVER_DEFAULT, large = 0;
-    read_choice(r, "algorithm_type", ALGORITHMS, &algorithm);
+    read_choice(f, "algorithm_type", ALGORITHMS, &algorithm);
     o->algorithm_eps = algorithm == 1;
     c->algorithm_sde = algorithm == 6;
-    read_choice(r, "solver_type", SOLVER_TYPES, &type);
+    read_choice(f, "solver_type", SOLVER_TYPES, &type);
     o->solver_type = (enum dk_solver_type)type;
-    read_choice(r, "variance_type", VARIANCES, &large);
+    read_choice(f, "variance_type", VARIANCES, &large);
     o->variance_large = large != 0;
-    read_int(r, "solver_order", 1, 4, &o->solver_order);
-    read_int(r, "predictor_order", 1, 4, &o->predictor_order);
-    read_int(r, "corrector_order", 0, 4, &o->corrector_order);
-    read_bool(r, "predict_x0", &o->predict_x0);
-    read_bool(r, "lower_order_final", &o->lower_order_final);
-    read_bool(r, "euler_at_final", &o->euler_at_final);
-    read_bool(r, "skip_prk_steps", &o->skip_prk_steps);
-    read_bool(r, "combine_v", &o->combine_v);
-    read_int(r, "original_inference_steps", 1, SCHEDULER_MAX_TRAIN, &o->original_inference_steps);
-    read_number(r, "timestep_scaling", 1e-3, 1e6, &o->timestep_scaling);
-    read_number(r, "s_churn", 0, 1e6, &o->s_churn);
-    read_number(r, "s_noise", 0, 100, &o->s_noise);
-    read_disable_corrector(r, o);
+    fields_int(f, "solver_order", 1, 4, &o->solver_order);
+    fields_int(f, "predictor_order", 1, 4, &o->predictor_order);
+    fields_int(f, "corrector_order", 0, 4, &o->corrector_order);
+    fields_bool(f, "predict_x0", &o->predict_x0);
+    fields_bool(f, "lower_order_final", &o->lower_order_final);
+    fields_bool(f, "euler_at_final", &o->euler_at_final);
+    fields_bool(f, "skip_prk_steps", &o->skip_prk_steps);
+    fields_bool(f, "combine_v", &o->combine_v);
+    fields_int(f, "original_inference_steps", 1, SCHEDULER_MAX_TRAIN, &o->original_inference_steps);
+    fields_number(f, "timestep_scaling", 1e-3, 1e6, &o->timestep_scaling);
+    fields_number(f, "s_churn", 0, 1e6, &o->s_churn);
+    fields_number(f, "s_noise", 0, 100, &o->s_noise);
+    read_disable_corrector(f, o);
 }
 
 /* Before the file speaks: what diffusers takes where all classes agree. */
@@ -326,16 +263,17 @@ void scheduler_config_default(struct scheduler_config *config)
 static bool read_object(const char *name, json_t *root, struct scheduler_config *config,
                         struct dk_error *err)
 {
-    struct reader r = {name, root, err, root != NULL};
+    struct dk_error own = {.code = DK_OK};
+    const struct fields f = {.subject = name, .object = root, .err = err ? err : &own};
     set_blank(config);
     if (root == NULL) return false;
-    read_class(&r, config);
-    read_noise(&r, config);
-    read_grid(&r, config);
-    read_x0(&r, config);
-    read_solver(&r, config);
+    read_class(&f, config);
+    read_noise(&f, config);
+    read_grid(&f, config);
+    read_x0(&f, config);
+    read_solver(&f, config);
     json_decref(root);
-    return r.ok;
+    return fields_ok(&f);
 }
 
 enum { MAX_DEPTH = 8 };
