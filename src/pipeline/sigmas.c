@@ -2,8 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/sigmas.h"
 
-#include "pipeline/registry.h"
-#include "pipeline/sigma_tables.h"
+#include "pipeline/sigma_schedules.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,13 +30,6 @@ static bool has(const struct making *m, uint32_t flag)
 
 /* ---- spacings: Lin et al. 2023, arXiv:2305.08891, table 2 ------------------------------------ */
 
-/* numpy's: the last value is exact, where rounding could leave the table. */
-static double linspace(double first, double last, int n, int i)
-{
-    if (n < 2 || i == 0) return first;
-    return i == n - 1 ? last : first + (last - first) / (n - 1) * i;
-}
-
 /* n of n_spaced timesteps from the top; rint() rounds half to even, as numpy does. */
 static void space_timesteps(struct making *m)
 {
@@ -57,7 +49,7 @@ static void space_timesteps(struct making *m)
         else if (m->spacing == DK_TRAILING)
             m->t[i] = rint(n_train - i * ((double)n_train / n)) - 1;
         else
-            m->t[i] = linspace(0, n_train - 1, n_spaced, from_end);
+            m->t[i] = schedule_linspace(0, n_train - 1, n_spaced, from_end);
         if (has(m, DK_INTEGER_T)) m->t[i] = rint(m->t[i]);
     }
 }
@@ -71,173 +63,6 @@ static double sigma_of_t(const struct dk_noise_model *model, double t, bool in_l
     double a = dk_table_sigma(model, low), b = dk_table_sigma(model, high), share = t - low;
     if (low == high) return a;
     return in_log ? exp(log(a) + (log(b) - log(a)) * share) : a + (b - a) * share;
-}
-
-/* ---- schedules by formula: sigma[n] between two ends ----------------------------------------- */
-
-/* Karras et al. 2022, arXiv:2206.00364, eq. 5. */
-static void karras(const struct making *m, double max, double min)
-{
-    double rho = m->config->rho;
-    for (int i = 0; i < m->n; i++)
-        m->sigma[i] = pow(linspace(pow(max, 1 / rho), pow(min, 1 / rho), m->n, i), rho);
-}
-
-/* Even in ln sigma; the even steps in lambda of Lu et al. 2022 ("use_lu_lambdas") are the same. */
-static void exponential(const struct making *m, double max, double min)
-{
-    for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(log(max), log(min), m->n, i));
-}
-
-/*
- * The regularised incomplete beta function I_x(a, b) by Lentz's continued fraction (DLMF
- * 8.17.22).
- */
-static double incomplete_beta(double x, double a, double b)
-{
-    if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
-    if (x > (a + 1) / (a + b + 2)) return 1 - incomplete_beta(1 - x, b, a);
-    double front = pow(x, a) * pow(1 - x, b) * tgamma(a + b) / (tgamma(a) * tgamma(b)) / a;
-    double c = 1, d = 1 / (1 - (a + b) * x / (a + 1)), value = d;
-    for (int k = 1; k < 200; k++) {
-        double even = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k));
-        d = 1 / (1 + even * d);
-        c = 1 + even / c;
-        value *= c * d;
-        double odd = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1));
-        d = 1 / (1 + odd * d);
-        c = 1 + odd / c;
-        value *= c * d;
-        if (fabs(c * d - 1) < 1e-15) break;
-    }
-    return front * value;
-}
-
-static double beta_quantile(double p, double a, double b)
-{
-    double low = 0, high = 1;
-    for (int i = 0; i < 80; i++) {
-        double middle = (low + high) / 2;
-        if (incomplete_beta(middle, a, b) < p)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (low + high) / 2;
-}
-
-/* Lee et al. 2024, "Beta sampling is all you need", arXiv:2407.12173; alpha = beta = 0.6. */
-static void beta(const struct making *m, double max, double min)
-{
-    for (int i = 0; i < m->n; i++)
-        m->sigma[i] = min + (max - min) * beta_quantile(linspace(1, 0, m->n, i), 0.6, 0.6);
-}
-
-/*
- * Sabour et al. 2024, arXiv:2404.14507, appendix: optimal for a Gaussian in the sense of Kullback
- * and Leibler.
- */
-static void kl_optimal(const struct making *m, double max, double min)
-{
-    for (int i = 0; i < m->n; i++) m->sigma[i] = tan(linspace(atan(max), atan(min), m->n, i));
-}
-
-/* ---- schedules by timestep ------------------------------------------------------------------- */
-
-/* k-diffusion's default ("normal" in ComfyUI): even timesteps, both ends included. */
-static void discrete(const struct making *m)
-{
-    for (int i = 0; i < m->n; i++) m->t[i] = linspace(m->model->n_train - 1, 0, m->n, i);
-}
-
-/* Even timesteps, the last left out (Stability's sgm). */
-static void sgm_uniform(const struct making *m)
-{
-    for (int i = 0; i < m->n; i++) m->t[i] = linspace(m->model->n_train - 1, 0, m->n + 1, i);
-}
-
-/* ComfyUI's: every n_train / n-th of the table from the top, cut to whole timesteps. */
-static void simple(const struct making *m)
-{
-    for (int i = 0; i < m->n; i++)
-        m->t[i] = m->model->n_train - 1 - (int)(i * ((double)m->model->n_train / m->n));
-}
-
-/* ---- schedules by table ---------------------------------------------------------------------- */
-
-/*
- * n + 1 values linear in ln sigma through the table; the last is replaced by the end of the path.
- */
-static void through_table(const struct making *m, const double *table, int n_table)
-{
-    for (int i = 0; i < m->n; i++) {
-        double place = linspace(0, n_table - 1, m->n + 1, i);
-        int low = (int)place < n_table - 2 ? (int)place : n_table - 2;
-        double a = log(table[low]), b = log(table[low + 1]);
-        m->sigma[i] = exp(a + (b - a) * (place - low));
-    }
-}
-
-static void ays_sd1(const struct making *m)
-{
-    through_table(m, AYS_SD1, 11);
-}
-static void ays_sdxl(const struct making *m)
-{
-    through_table(m, AYS_SDXL, 11);
-}
-static void gits(const struct making *m)
-{
-    int row = m->n < 2 ? 2 : m->n < GITS_MOST ? m->n : GITS_MOST;
-    through_table(m, GITS[row - 2], row + 1);
-}
-
-/* ---- the names ------------------------------------------------------------------------------- */
-
-static const struct schedule {
-    const char *name;
-    void (*formula)(const struct making *m, double max, double min); /* sets sigma[] */
-    void (*timesteps)(const struct making *m);                       /* or t[] */
-    void (*table)(const struct making *m); /* or sigma[], for Stable Diffusion's noise */
-} SCHEDULES[] = {
-    {"karras", karras, NULL, NULL},
-    {"exponential", exponential, NULL, NULL},
-    {"beta", beta, NULL, NULL},
-    {"kl-optimal", kl_optimal, NULL, NULL},
-    {"discrete", NULL, discrete, NULL},
-    {"sgm-uniform", NULL, sgm_uniform, NULL},
-    {"simple", NULL, simple, NULL},
-    {"ays", NULL, NULL, ays_sd1}, /* resolve.c takes ays-sdxl for SDXL models */
-    {"ays-sdxl", NULL, NULL, ays_sdxl},
-    {"gits", NULL, NULL, gits},
-};
-/* Other spellings: A1111's, ComfyUI's and stable-diffusion.cpp's. */
-static const char *const SCHEDULE_ALIASES[][2] = {
-    {"normal", "discrete"},
-    {"uniform", "discrete"},
-    {"alignyoursteps", "ays"},
-    {"ayssd1", "ays"},
-    {"alignyourstepssdxl", "ays-sdxl"},
-    {"sgm", "sgm-uniform"},
-    {"loglinear", "exponential"},
-};
-
-static const struct schedule *find_schedule(struct making *m, const char *name)
-{
-    char wanted[64], known[64], list[300] = "";
-    registry_fold(name, wanted, sizeof wanted);
-    for (size_t i = 0; i < sizeof SCHEDULE_ALIASES / sizeof *SCHEDULE_ALIASES; i++)
-        if (strcmp(SCHEDULE_ALIASES[i][0], wanted) == 0)
-            registry_fold(SCHEDULE_ALIASES[i][1], wanted, sizeof wanted);
-    for (size_t i = 0; i < sizeof SCHEDULES / sizeof *SCHEDULES; i++) {
-        registry_fold(SCHEDULES[i].name, known, sizeof known);
-        if (strcmp(known, wanted) == 0) return &SCHEDULES[i];
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
-                 SCHEDULES[i].name);
-    }
-    dk_fail(m->err, DK_ERROR_ARGUMENT,
-            "sigmas \"%.40s\": no such schedule: give a list of numbers or one of %s", name, list);
-    return NULL;
 }
 
 /* ---- the ways to nodes ----------------------------------------------------------------------- */
@@ -262,31 +87,34 @@ static void sigmas_from_timesteps(struct making *m, bool in_log)
     for (int i = 0; i < m->n; i++) m->sigma[i] = sigma_of_t(m->model, m->t[i], in_log);
 }
 
+static struct schedule_range range_of(const struct making *m)
+{
+    return (struct schedule_range){m->n, range_max(m), range_min(m), m->config->rho,
+                                   m->model->n_train};
+}
+
 static bool by_name(struct making *m)
 {
-    const struct schedule *schedule = find_schedule(m, m->request->sigmas);
+    const struct schedule *schedule = schedule_find(m->request->sigmas, m->err);
+    struct schedule_range range = range_of(m);
     if (schedule == NULL) return false;
-    if (!schedule->formula && m->model->edm)
+    if (schedule->kind != SCHEDULE_FORMULA && m->model->edm)
         return dk_fail(m->err, DK_ERROR_ARGUMENT,
-                       "sigmas \"%s\": this model (EDM) has no training timesteps: choose "
-                       "karras, exponential, beta or kl-optimal",
+                       "sigmas \"%s\": this model (EDM) has no training timesteps: choose karras, "
+                       "exponential, beta or kl-optimal",
                        schedule->name);
-    if (schedule->table && fabs(range_max(m) / 14.6146 - 1) > 0.1)
+    if (schedule->kind == SCHEDULE_TABLE && fabs(range.max / 14.6146 - 1) > 0.1)
         return dk_fail(m->err, DK_ERROR_ARGUMENT,
                        "sigmas \"%s\": the table is for Stable Diffusion's noise, which begins at "
-                       "sigma 14.6; this "
-                       "model's begins at %.4g: choose karras or another formula",
-                       schedule->name, range_max(m));
-    if (schedule->timesteps) {
-        schedule->timesteps(m);
+                       "sigma 14.6; this model's begins at %.4g: choose karras or another formula",
+                       schedule->name, range.max);
+    if (schedule->kind == SCHEDULE_TIMESTEPS) {
+        schedule->fill(&range, m->t);
         sigmas_from_timesteps(m, true);
-        return true;
+    } else {
+        schedule->fill(&range, m->sigma);
+        timesteps_from_sigmas(m);
     }
-    if (schedule->table)
-        schedule->table(m);
-    else
-        schedule->formula(m, range_max(m), range_min(m));
-    timesteps_from_sigmas(m);
     return true;
 }
 
@@ -343,26 +171,20 @@ static bool falls(const double *values, int n)
 /* A sigma schedule as the config's class computes it. */
 static void by_config_schedule(struct making *m)
 {
-    double max = range_max(m), min = range_min(m);
+    static const char *const NAMES[] = {[SIGMAS_KARRAS] = "karras",
+                                        [SIGMAS_EXPONENTIAL] = "exponential",
+                                        [SIGMAS_BETA] = "beta",
+                                        [SIGMAS_LU] = "exponential"};
+    struct schedule_range range = range_of(m);
     if (!m->model->edm) {
         space_timesteps(m);
         if (!has(m, DK_FULL_RANGE)) {
             sigmas_from_timesteps(m, false);
-            if (m->config->sigma_max <= 0) max = m->sigma[0];
-            if (m->config->sigma_min <= 0) min = m->sigma[m->n - 1];
+            if (m->config->sigma_max <= 0) range.max = m->sigma[0];
+            if (m->config->sigma_min <= 0) range.min = m->sigma[m->n - 1];
         }
     }
-    switch (m->config->sigma_schedule) {
-    case SIGMAS_KARRAS:
-        karras(m, max, min);
-        break;
-    case SIGMAS_BETA:
-        beta(m, max, min);
-        break;
-    default:
-        exponential(m, max, min);
-        break;
-    }
+    schedule_find(NAMES[m->config->sigma_schedule], m->err)->fill(&range, m->sigma);
     timesteps_from_sigmas(m);
     if (!has(m, DK_INTEGER_SIGMA_T) || m->model->edm) return;
     bool cuts =
@@ -382,7 +204,7 @@ static void by_spacing(struct making *m)
      * ends included.
      */
     double max = log(range_max(m)), min = log(range_min(m));
-    for (int i = 0; i < m->n; i++) m->sigma[i] = exp(linspace(max, min, m->n + 1, i));
+    for (int i = 0; i < m->n; i++) m->sigma[i] = exp(schedule_linspace(max, min, m->n + 1, i));
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
