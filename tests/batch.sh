@@ -225,6 +225,19 @@ check 'a bad line stops the stream' test $? = 3
 check 'and is told with its line' grep -q 'standard input:2: ' "$err"
 ends 1 'standard output: cannot write' sh -c "'$dk' batch 3.txt -o full-pipe $small >/dev/full" || true
 
+# GNU parallel: the processes share by their claims, or by shards where it says so.
+if command -v parallel >/dev/null; then
+    # shellcheck disable=SC2086
+    seq 3 | parallel -N0 -j3 "$dk" batch 24.txt -o parallel $small -q --threads 1 >"$out" 2>"$err"
+    check 'each picture once' test "$(wc -l <"$out")" = 24
+    equal plain parallel 'GNU parallel'
+    # shellcheck disable=SC2086,SC1083
+    seq 3 | parallel -j3 "$dk" batch 24.txt -o parallel2 $small -q --threads 1 --shard {#}/3 >"$out" 2>"$err"
+    equal plain parallel2 'GNU parallel with shards'
+else
+    skipped=$((skipped + 1))
+fi
+
 # Shards in folders of their own, joined.
 ends 0 'shard 1 of 2, from --shard' batch 24.txt half-1 --shard 1/2
 ends 0 '12 of 12 done' batch 24.txt half-2 --shard 2/2

@@ -237,10 +237,12 @@ static bool is_settled_by_others(struct batch *b, struct job *job)
     if (!entry || !entry->is_new) return false;
     job->state = entry->is_done ? JOB_DONE : JOB_FAILED;
     if (entry->is_done) {
-        report_done(&b->report, job, entry->line, true);
+        report_done(&b->report, job, NULL, true);
     } else {
-        const char *error = json_string_value(json_object_get(entry->line, "error"));
+        json_t *line = manifest_line(&b->manifest, entry);
+        const char *error = json_string_value(json_object_get(line, "error"));
         report_failed(&b->report, job, b->source.name, error ? error : "failed", true);
+        json_decref(line);
     }
     return true;
 }
@@ -477,15 +479,15 @@ static bool open_folder(struct batch *b, struct dk_error *err)
     return ok && (b->writer = writer_start(&options, err)) != NULL;
 }
 
-/* Files by other names than our own stay. */
-static void remove_leftovers(const char *staging)
+/* Temporary files, and in the staging folder unnamed pictures; files by other names than our own stay. */
+static void remove_leftovers(const char *folder, bool pictures)
 {
-    DIR *dir = opendir(staging);
+    DIR *dir = opendir(folder);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         size_t n = strlen(entry->d_name);
-        bool is_picture = n == 36 && strcmp(entry->d_name + 32, ".png") == 0;
+        bool is_picture = pictures && n == 36 && strcmp(entry->d_name + 32, ".png") == 0;
         if (!is_picture && strncmp(entry->d_name, ".darkroom-", 10) != 0) continue;
-        char *path = text_format("%s/%s", staging, entry->d_name);
+        char *path = text_format("%s/%s", folder, entry->d_name);
         unlink(path);
         free(path);
     }
@@ -496,7 +498,8 @@ static void remove_leftovers(const char *staging)
 static void clear_staging(struct batch *b)
 {
     if (claims_sweep(b->claims) > 0) return;
-    remove_leftovers(b->staging);
+    remove_leftovers(b->staging, true);
+    remove_leftovers(b->folder, false);
     rmdir(b->staging);
 }
 

@@ -33,8 +33,7 @@ bool manifest_is_inside(const char *file)
     return true;
 }
 
-/* Takes line over when it is an entry. */
-static bool add_entry(struct manifest *m, json_t *line)
+static bool add_entry(struct manifest *m, const json_t *line, long long at, size_t line_bytes)
 {
     const char *job = string_at(line, "job"), *outcome = string_at(line, "outcome"), *file = string_at(line, "file");
     const char *sha256 = string_at(line, "sha256");
@@ -53,23 +52,23 @@ static bool add_entry(struct manifest *m, json_t *line)
     *entry = (struct manifest_entry){.job = text_copy(job),
                                      .file = text_copy(file ? file : ""),
                                      .size_bytes = json_integer_value(size),
+                                     .index = json_integer_value(json_object_get(line, "index")),
+                                     .at = at,
+                                     .line_bytes = line_bytes,
                                      .is_done = is_done,
-                                     .is_new = m->is_open,
-                                     .line = line};
+                                     .is_new = m->is_open};
     if (is_done) snprintf(entry->sha256, sizeof entry->sha256, "%s", sha256);
     *tally_at(&m->jobs, job) = m->n_entries;
     return true;
 }
 
-static void read_line(struct manifest *m, const char *line, size_t n)
+static void read_line(struct manifest *m, const char *line, size_t n, long long at)
 {
     json_t *object = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
     size_t start = 0;
     while (start < n && (line[start] == ' ' || line[start] == '\r')) start++;
-    if (start == n) return;
-    if (object && json_is_object(object) && add_entry(m, object)) return;
+    if (start < n && !(json_is_object(object) && add_entry(m, object, at, n))) m->n_bad++;
     json_decref(object);
-    m->n_bad++;
 }
 
 static void forget(struct manifest *m)
@@ -77,7 +76,6 @@ static void forget(struct manifest *m)
     for (size_t i = 0; i < m->n_entries; i++) {
         free(m->entries[i].job);
         free(m->entries[i].file);
-        json_decref(m->entries[i].line);
     }
     free(m->entries);
     tally_free(&m->jobs);
@@ -99,7 +97,7 @@ static bool read_rest(struct manifest *m, int file, struct dk_error *err)
         n += (size_t)got;
         size_t used = 0;
         for (char *end; (end = memchr(buffer + used, '\n', n - used));) {
-            read_line(m, buffer + used, (size_t)(end - buffer) - used);
+            read_line(m, buffer + used, (size_t)(end - buffer) - used, m->read_bytes + (long long)used);
             used = (size_t)(end - buffer) + 1;
         }
         memmove(buffer, buffer + used, n - used);
@@ -155,6 +153,17 @@ const struct manifest_entry *manifest_find(const struct manifest *m, const char 
 {
     size_t at = tally_get(&m->jobs, job);
     return at ? &m->entries[at - 1] : NULL;
+}
+
+json_t *manifest_line(const struct manifest *m, const struct manifest_entry *entry)
+{
+    int file = open(m->path, O_RDONLY | O_CLOEXEC);
+    char *line = text_alloc(entry->line_bytes + 1);
+    bool ok = file >= 0 && pread(file, line, entry->line_bytes, (off_t)entry->at) == (ssize_t)entry->line_bytes;
+    json_t *object = ok ? json_loadb(line, entry->line_bytes, 0, NULL) : NULL;
+    if (file >= 0) close(file);
+    free(line);
+    return object;
 }
 
 /* ---- appending ----------------------------------------------------------------------------- */

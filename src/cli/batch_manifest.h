@@ -20,10 +20,11 @@
 struct manifest_entry {
     char *job, *file;
     char sha256[65];
-    long long size_bytes;
+    long long size_bytes, index;
+    long long at; /* where its line is, of line_bytes: a line in memory would take ten times the room */
+    size_t line_bytes;
     bool is_done;
     bool is_new; /* appended after manifest_open */
-    json_t *line;
 };
 struct manifest {
     char *path;
@@ -41,6 +42,9 @@ void manifest_close(struct manifest *manifest);
 bool manifest_refresh(struct manifest *manifest, struct dk_error *err);
 /* The last entry of a job, or NULL. Good until the next refresh. */
 const struct manifest_entry *manifest_find(const struct manifest *manifest, const char *job);
+
+/* The whole line of an entry, read again; NULL when it is not there any more. A new reference. */
+json_t *manifest_line(const struct manifest *manifest, const struct manifest_entry *entry);
 
 /* Appends and syncs. Uses only the path, so another thread may read meanwhile. */
 bool manifest_append(const char *path, const json_t *line, struct claims *claims, struct dk_error *err);

@@ -75,17 +75,16 @@ static char *free_name(const struct merge *m, const char *file)
     }
 }
 
-static bool record(struct merge *m, const struct manifest_entry *entry, const char *staged, struct dk_error *err)
+static bool record(struct merge *m, const struct manifest_entry *entry, json_t *line, const char *staged,
+                   struct dk_error *err)
 {
     for (;;) {
         char *name = free_name(m, entry->file), *path = text_format("%s/%s", m->folder, name);
-        json_t *line = json_copy(entry->line);
         bool taken = false;
         struct dk_error why = {0};
         json_object_set_new(line, "file", json_string(name));
         make_parents(path);
         bool ok = manifest_append(m->target.path, line, m->claims, &why) && publish(staged, path, false, &taken, &why);
-        json_decref(line);
         free(name);
         free(path);
         if (ok) return true;
@@ -93,14 +92,16 @@ static bool record(struct merge *m, const struct manifest_entry *entry, const ch
     }
 }
 
-static bool merge_entry(struct merge *m, const char *folder, const struct manifest_entry *entry, struct dk_error *err)
+static bool merge_entry(struct merge *m, const char *folder, const struct manifest *source,
+                        const struct manifest_entry *entry, struct dk_error *err)
 {
     char sha256[65];
     long long size_bytes;
     struct dk_error why = {0};
+    json_t *line = manifest_line(source, entry);
     char *from = text_format("%s/%s", folder, entry->file), *staged = text_format("%s/%.32s.png", m->staging, entry->job);
     bool ok = true;
-    if (strspn(entry->job, "0123456789abcdef") != 32 || entry->job[32] ||
+    if (strspn(entry->job, "0123456789abcdef") != 32 || entry->job[32] || !line ||
         !manifest_hash(from, sha256, &size_bytes, &why) || strcmp(sha256, entry->sha256) != 0) {
         m->n_damaged++;
         say_note("%s: is missing or damaged, and was left out", from);
@@ -108,13 +109,14 @@ static bool merge_entry(struct merge *m, const char *folder, const struct manife
         if (is_there(m, entry->job)) {
             m->n_present++;
         } else {
-            ok = copy_file(from, staged, err) && record(m, entry, staged, err);
+            ok = copy_file(from, staged, err) && record(m, entry, line, staged, err);
             m->n_merged += ok;
         }
         claims_release(m->claims, entry->job);
     } else {
         ok = false;
     }
+    json_decref(line);
     free(from);
     free(staged);
     return ok;
@@ -132,7 +134,7 @@ static bool merge_folder(struct merge *m, const char *folder, struct dk_error *e
     ok = manifest_open(&source, folder, err);
     for (size_t i = 0; ok && i < source.n_entries && !interrupt_seen(); i++) {
         const struct manifest_entry *entry = &source.entries[i];
-        if (entry->is_done && manifest_find(&source, entry->job) == entry) ok = merge_entry(m, folder, entry, err);
+        if (entry->is_done && manifest_find(&source, entry->job) == entry) ok = merge_entry(m, folder, &source, entry, err);
     }
     manifest_close(&source);
     return ok;

@@ -28,7 +28,7 @@ void report_plan(struct report *report, size_t n_jobs, size_t n_before);
 /* One more job is known; done: there is nothing to do for it. */
 void report_more(struct report *report, bool done);
 void report_start(struct report *report, const struct job *job);
-/* line is the manifest's; by_others: another process made it. */
+/* line is the manifest's; NULL with by_others: another process made it. */
 void report_done(struct report *report, const struct job *job, const json_t *line, bool by_others);
 void report_failed(struct report *report, const struct job *job, const char *source, const char *sentence,
                    bool by_others);

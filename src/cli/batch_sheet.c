@@ -22,15 +22,16 @@
 struct entry {
     char *file; /* in the folder */
     long long index;
-    const char *sha256; /* of the manifest, or NULL */
-    json_t *settings;   /* by option name, or NULL */
+    const struct manifest_entry *recorded; /* or NULL: a picture that no batch made */
+    json_t *settings; /* by option name; of a recorded one only while it is shown */
 };
 struct entries {
     struct entry *items;
     size_t n_items, capacity;
 };
 
-static void entries_add(struct entries *entries, const char *file, long long index, const char *sha256, json_t *settings)
+static void entries_add(struct entries *entries, const char *file, long long index,
+                        const struct manifest_entry *recorded, json_t *settings)
 {
     if (entries->n_items == entries->capacity) {
         entries->capacity = entries->capacity ? 2 * entries->capacity : 64;
@@ -39,7 +40,7 @@ static void entries_add(struct entries *entries, const char *file, long long ind
         free(entries->items);
         entries->items = larger;
     }
-    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, sha256, json_incref(settings)};
+    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, recorded, json_incref(settings)};
 }
 
 static void entries_free(struct entries *entries)
@@ -72,8 +73,7 @@ static void from_manifest(struct entries *entries, const char *folder, const str
     for (size_t i = 0; i < manifest->n_entries; i++) {
         const struct manifest_entry *entry = &manifest->entries[i];
         if (!entry->is_done || manifest_find(manifest, entry->job) != entry || !is_file(folder, entry->file)) continue;
-        entries_add(entries, entry->file, json_integer_value(json_object_get(entry->line, "index")), entry->sha256,
-                    json_object_get(entry->line, "settings"));
+        entries_add(entries, entry->file, entry->index, entry, NULL);
     }
 }
 
@@ -96,6 +96,22 @@ static void from_folder(struct entries *entries, const char *folder)
         free(path);
     }
     if (dir) closedir(dir);
+}
+
+/* Reads what the manifest says about the picture, or lets go of it: a thousand of them would be many megabytes. */
+static void load(struct entry *entry, const struct manifest *manifest)
+{
+    if (!entry->recorded) return;
+    json_t *line = manifest_line(manifest, entry->recorded);
+    entry->settings = json_incref(json_object_get(line, "settings"));
+    json_decref(line);
+}
+
+static void unload(struct entry *entry)
+{
+    if (!entry->recorded) return;
+    json_decref(entry->settings);
+    entry->settings = NULL;
 }
 
 /* ---- captions ------------------------------------------------------------------------------ */
@@ -243,7 +259,7 @@ static void make_key(const struct entries *entries, char hex[65])
     sha256_add(&sha, DK_VERSION, sizeof DK_VERSION);
     for (size_t i = 0; i < entries->n_items; i++) {
         const struct entry *entry = &entries->items[i];
-        char *text = text_format("%s %s %lld", entry->file, entry->sha256 ? entry->sha256 : "", entry->index);
+        char *text = text_format("%s %s %lld", entry->file, entry->recorded ? entry->recorded->sha256 : "", entry->index);
         sha256_add(&sha, text, strlen(text) + 1);
         free(text);
     }
@@ -262,7 +278,8 @@ static bool has_key(const char *folder, const char *key)
     return found;
 }
 
-static bool write_html(const char *folder, const struct entries *entries, const char *key, struct dk_error *err)
+static bool write_html(const char *folder, struct entries *entries, const struct manifest *manifest, const char *key,
+                       struct dk_error *err)
 {
     char *path = text_format("%s/index.html", folder), *temporary = text_format("%s/.index-%ld.tmp", folder, (long)getpid());
     FILE *out = fopen(temporary, "wxe");
@@ -276,7 +293,11 @@ static bool write_html(const char *folder, const struct entries *entries, const 
                 "<input type=\"search\" hidden placeholder=\"filter by prompt or setting\" aria-label=\"filter\">"
                 "</header>\n<main>\n",
                 style, entries->n_items, entries->n_items == 1 ? "" : "s");
-        for (size_t i = 0; i < entries->n_items; i++) put_figure(out, &entries->items[i]);
+        for (size_t i = 0; i < entries->n_items; i++) {
+            load(&entries->items[i], manifest);
+            put_figure(out, &entries->items[i]);
+            unload(&entries->items[i]);
+        }
         fprintf(out, "</main>\n<script>\n%s</script></body></html>\n" KEY_START "%s -->\n", script, key);
         ok = close_file(out, temporary, path, err);
     }
@@ -291,7 +312,7 @@ static bool write_html(const char *folder, const struct entries *entries, const 
 #define TEXT_PX      58  /* four lines of caption */
 #define GAP_PX       12
 #define MAX_COLUMNS  8
-#define MAX_PER_PAGE 240
+#define MAX_PER_PAGE 64 /* a page is drawn in memory, 18 MB with the copy that is written */
 
 /* Fits the picture into its box; small ones grow by whole factors and keep their pixels sharp. */
 static void draw_picture(cairo_t *cr, const struct dk_image *image, double x, double y)
@@ -380,7 +401,8 @@ static bool write_surface(cairo_surface_t *surface, const char *path, struct dk_
     return ok;
 }
 
-static bool write_page(const char *folder, const struct entry *items, size_t n, size_t page, struct dk_error *err)
+static bool write_page(const char *folder, struct entry *items, size_t n, size_t page, const struct manifest *manifest,
+                       struct dk_error *err)
 {
     int columns = (int)ceil(sqrt((double)n));
     if (columns > MAX_COLUMNS || page > 1) columns = MAX_COLUMNS;
@@ -393,9 +415,12 @@ static bool write_page(const char *folder, const struct entry *items, size_t n, 
     if (ok) {
         cairo_set_source_rgb(cr, 1, 1, 1);
         cairo_paint(cr);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
+            load(&items[i], manifest);
             draw_entry(cr, folder, &items[i], GAP_PX + (double)(i % (size_t)columns) * (BOX_PX + GAP_PX),
                        GAP_PX + (double)(i / (size_t)columns) * (BOX_PX + TEXT_PX + GAP_PX));
+            unload(&items[i]);
+        }
         char *path = page == 1 ? text_format("%s/contact.png", folder) : text_format("%s/contact-%zu.png", folder, page);
         ok = write_surface(surface, path, err);
         free(path);
@@ -407,7 +432,8 @@ static bool write_page(const char *folder, const struct entry *items, size_t n, 
 
 /* ---- both ---------------------------------------------------------------------------------- */
 
-static bool write_sheet(const char *folder, struct entries *entries, struct dk_error *err)
+static bool write_sheet(const char *folder, struct entries *entries, const struct manifest *manifest,
+                        struct dk_error *err)
 {
     if (entries->n_items == 0)
         return say_fail(err, DK_ERROR_FILE, "%s: holds no pictures to put on a sheet", folder);
@@ -415,19 +441,20 @@ static bool write_sheet(const char *folder, struct entries *entries, struct dk_e
     bool ok = true;
     char key[65];
     make_key(entries, key);
-    if (entries->items[0].sha256 && has_key(folder, key)) return true;
+    if (entries->items[0].recorded && has_key(folder, key)) return true;
     for (size_t first = 0, page = 1; ok && first < entries->n_items; first += MAX_PER_PAGE, page++) {
         size_t left = entries->n_items - first;
-        ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE, page, err);
+        ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE, page, manifest,
+                        err);
     }
-    return ok && write_html(folder, entries, key, err);
+    return ok && write_html(folder, entries, manifest, key, err);
 }
 
 bool sheet_write(const char *folder, const struct manifest *manifest, struct dk_error *err)
 {
     struct entries entries = {NULL, 0, 0};
     from_manifest(&entries, folder, manifest);
-    bool ok = entries.n_items == 0 || write_sheet(folder, &entries, err);
+    bool ok = entries.n_items == 0 || write_sheet(folder, &entries, manifest, err);
     entries_free(&entries);
     return ok;
 }
@@ -448,7 +475,7 @@ int sheet_run(struct request *request, struct arguments *arguments, int argc, ch
     ok = ok && manifest_open(&manifest, folder, &err);
     if (ok) from_manifest(&entries, folder, &manifest);
     if (ok && manifest.n_entries == 0) from_folder(&entries, folder);
-    ok = ok && write_sheet(folder, &entries, &err);
+    ok = ok && write_sheet(folder, &entries, &manifest, &err);
     if (ok && request->json)
         printf("{\"pictures\":%zu}\n", entries.n_items);
     else if (ok && !request->quiet) {

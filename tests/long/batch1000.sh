@@ -27,7 +27,8 @@ began=$(seconds)
 start plain >plain.events 2>log
 : >memory
 while kill -0 $pid 2>/dev/null; do
-    made=$(wc -l <plain/manifest.jsonl 2>/dev/null || echo 0)
+    made=0
+    [ -e plain/manifest.jsonl ] && made=$(wc -l <plain/manifest.jsonl)
     sed -n "s/^VmRSS:[^0-9]*\([0-9]*\).*/$made \1/p" /proc/$pid/status 2>/dev/null >>memory
     sleep 0.5
 done
