@@ -147,6 +147,8 @@ struct dk_settings {
     const char *sigmas;    /* NULL: as the model's config; a schedule's name or a comma-separated list */
     const char *timesteps; /* NULL: planned; else a comma-separated list, from noise to picture */
     double guidance;       /* NAN: the model's default; 1 or less: no unconditional pass */
+    /* Guidance only in this part of the run, as fractions of its calls (arXiv:2404.07724): the others need one pass. */
+    double guidance_from, guidance_to; /* 0 and 1: the whole run */
     double guidance_rescale; /* 0: none (Lin et al. 2023, arXiv:2305.08891, eq. 15-16) */
     double eta;            /* NAN: the scheduler's default */
     int clip_skip;         /* text encoder layers to leave out at the end, as diffusers counts: 0 none */

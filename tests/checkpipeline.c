@@ -199,6 +199,48 @@ static void check_same_bytes(void)
     dk_image_free(&alone);
 }
 
+/* Guidance in a part of the run: passes as counted, the whole as the default, none as without. */
+static void check_guided_part(void)
+{
+    struct dk_error err = {0};
+    struct dk_image images[3] = {{0}};
+    static const struct part {
+        double guidance, from, to;
+        int passes;
+    } parts[] = {{7.5, 0, 1, 8}, {7.5, 0.25, 0.75, 6}, {1, 0, 1, 4}, {7.5, 0.9, 1, 4}};
+    struct dk_model *model = dk_model_open(GOLDEN "models/tiny-sd1", NULL, &err);
+    CHECK(model, "%s", err.message);
+    for (size_t i = 0; model && i < sizeof parts / sizeof parts[0]; i++) {
+        struct dk_settings s;
+        struct dk_stats stats;
+        struct dk_image image = {0};
+        int passes = 0;
+        dk_settings_default(&s);
+        s.prompt = "a cat";
+        s.width_px = s.height_px = 64;
+        s.n_steps = 4;
+        s.scheduler = "ddim";
+        s.guidance = parts[i].guidance;
+        s.guidance_from = parts[i].from;
+        s.guidance_to = parts[i].to;
+        CHECK(dk_resolve(model, &s, &passes, &err), "%s", err.message);
+        CHECK(dk_render(model, &s, 1, &image, NULL, &stats, &err), "%s", err.message);
+        CHECK(passes == parts[i].passes && stats.unet_passes == passes,
+              "part %zu: %d passes planned, %d made, %d wanted", i, passes, stats.unet_passes,
+              parts[i].passes);
+        if (i < 3) {
+            images[i] = image;
+        } else {
+            CHECK(same_image(&image, &images[2]), "guidance in no call is not the picture without");
+            dk_image_free(&image);
+        }
+    }
+    CHECK(!same_image(&images[0], &images[1]) && !same_image(&images[1], &images[2]),
+          "guidance in a part changes nothing");
+    for (size_t i = 0; i < 3; i++) dk_image_free(&images[i]);
+    dk_model_close(model);
+}
+
 /* Everything that can be refused is refused by dk_resolve, with a sentence that names the way out.
  */
 static void check_refusals(void)
@@ -237,6 +279,7 @@ int main(void)
 {
     check_golden();
     check_same_bytes();
+    check_guided_part();
     check_refusals();
     return check_end("pipeline");
 }

@@ -44,6 +44,8 @@ struct group {
     struct tensor x; /* [n, h, w, c] */
     struct job_state states[MAX_GROUP];
     struct unet_conditioning *conditioning;
+    struct unet_conditioning
+        *alone;   /* the prompts without the negatives, for calls without guidance */
     float *extra; /* [h, w, in - c], the further input channels of an inpainting U-Net; else NULL */
     const struct dk_hooks *hooks;
     struct dk_stats *stats;
@@ -126,6 +128,19 @@ static struct tensor new_zeros(struct ops *o, int rank, const int64_t *dim)
     return t;
 }
 
+static bool guided_in_part(const struct group *g)
+{
+    return g->guided && (g->jobs[0].guidance_from > 0 || g->jobs[0].guidance_to < 1);
+}
+
+/* The rows of the prompts, behind those of the negatives. */
+static struct tensor second_half(struct tensor t)
+{
+    t.data += tensor_count(t) / 2;
+    t.dim[0] /= 2;
+    return t;
+}
+
 /* What the U-Net is told: texts, sizes, guidance. Rows: the negatives first where guided, then the
  * prompts. */
 static bool condition(struct group *g, size_t n_chunks)
@@ -156,10 +171,15 @@ static bool condition(struct group *g, size_t n_chunks)
         return dk_fail(g->err, DK_ERROR_NUMERIC,
                        "prompt: the text encoder's output is not finite; the model's text "
                        "encoder is damaged");
-    g->conditioning =
-        unet_condition(model->unet, &g->ops, context, pooled,
-                       pooled_width > 0 ? &time_ids[0][0] : NULL, (float)g->jobs[0].guidance);
-    return g->conditioning != NULL;
+    const float *ids = pooled_width > 0 ? &time_ids[0][0] : NULL;
+    float guidance = (float)g->jobs[0].guidance;
+    g->conditioning = unet_condition(model->unet, &g->ops, context, pooled, ids, guidance);
+    if (!g->conditioning || !guided_in_part(g)) return g->conditioning != NULL;
+    context = second_half(context);
+    if (pooled_width > 0) pooled = second_half(pooled);
+    g->alone = unet_condition(model->unet, &g->ops, context, pooled, ids ? ids + g->n * 6 : NULL,
+                              guidance);
+    return g->alone != NULL;
 }
 
 /*
@@ -255,17 +275,18 @@ static void report_call(struct group *g, int call, const float *out)
 
 static bool denoise_call(struct group *g, int call)
 {
+    bool guided = g->guided && resolve_guided_at(&g->jobs[0], call, sampler_calls(g->sampler));
     struct tensor input = unet_input(g, call);
-    struct tensor out = unet_forward(g->model->unet, &g->ops, input,
-                                     (float)sampler_timestep(g->sampler, call), g->conditioning);
+    struct tensor out =
+        unet_forward(g->model->unet, &g->ops, input, (float)sampler_timestep(g->sampler, call),
+                     g->guided && !guided ? g->alone : g->conditioning);
     if (!ops_ok(&g->ops) || out.rank == 0) return false;
     g->stats->unet_passes += (int)out.dim[0];
     size_t n = (size_t)(g->h * g->w * g->c);
-    const float *answer = out.data + (g->guided ? g->n * n : 0);
-    for (size_t k = 0; k < g->n; k++) {
-        float *cond = out.data + (g->guided ? g->n + k : k) * n;
-        if (g->guided)
-            guide(out.data + k * n, cond, n, g->jobs[k].guidance, g->jobs[k].guidance_rescale);
+    const float *answer = out.data + (guided ? g->n * n : 0);
+    for (size_t k = 0; guided && k < g->n; k++) {
+        float *cond = out.data + (g->n + k) * n;
+        guide(out.data + k * n, cond, n, g->jobs[k].guidance, g->jobs[k].guidance_rescale);
     }
     if (g->hooks && g->hooks->preview) report_call(g, call, answer);
     for (size_t k = 0; k < g->n; k++) {

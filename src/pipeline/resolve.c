@@ -15,8 +15,8 @@
 
 void dk_settings_default(struct dk_settings *settings)
 {
-    *settings =
-        (struct dk_settings){.prompt = "", .prompt_syntax = true, .guidance = NAN, .eta = NAN};
+    *settings = (struct dk_settings){
+        .prompt = "", .prompt_syntax = true, .guidance = NAN, .guidance_to = 1, .eta = NAN};
 }
 
 static bool same_text(const char *a, const char *b)
@@ -57,6 +57,12 @@ bool resolve_guided(const struct dk_model *model, const struct dk_settings *job)
     return job->guidance > 1 && unet_guidance_width(model->unet) == 0;
 }
 
+bool resolve_guided_at(const struct dk_settings *job, int call, int n_calls)
+{
+    double at = (double)call / n_calls;
+    return at >= job->guidance_from && at < job->guidance_to;
+}
+
 /* One side: a multiple of what the VAE needs, or an error that names the nearest sizes that work.
  */
 static bool check_side(const char *name, int px, int multiple, struct dk_error *err)
@@ -93,6 +99,12 @@ static bool check_numbers(const struct dk_model *model, const struct dk_settings
     if (!(s->guidance >= 0 && s->guidance <= 1000))
         return dk_fail(err, DK_ERROR_ARGUMENT, "guidance: %g is not possible; give 0 to 1000",
                        s->guidance);
+    if (!(s->guidance_from >= 0 && s->guidance_from < s->guidance_to && s->guidance_to <= 1))
+        return dk_fail(
+            err, DK_ERROR_ARGUMENT,
+            "guidance: a part of the run from %g to %g is not possible; give 0 to 1, the first "
+            "below the second",
+            s->guidance_from, s->guidance_to);
     if (!(s->guidance_rescale >= 0 && s->guidance_rescale <= 1))
         return dk_fail(err, DK_ERROR_ARGUMENT, "guidance-rescale: %g is not possible; give 0 to 1",
                        s->guidance_rescale);
@@ -162,7 +174,9 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
     if (!s->scheduler) s->scheduler = model_own_string(model, sampler_name(sampler), err);
     sampler_free(sampler);
     bool guided = resolve_guided(model, s);
-    if (n_passes) *n_passes = calls * (guided ? 2 : 1);
+    if (n_passes) *n_passes = calls;
+    for (int call = 0; n_passes && guided && call < calls; call++)
+        *n_passes += resolve_guided_at(s, call, calls);
     if (!s->scheduler) return false;
     struct memory_request request = {.n = 1,
                                      .n_chunks = 1,
@@ -194,6 +208,7 @@ static bool run_together(const struct dk_model *model, const struct dk_settings 
     return a->width_px == b->width_px && a->height_px == b->height_px && a->n_steps == b->n_steps &&
            same_text(a->scheduler, b->scheduler) && same_text(a->spacing, b->spacing) &&
            same_text(a->sigmas, b->sigmas) && same_text(a->timesteps, b->timesteps) &&
+           a->guidance_from == b->guidance_from && a->guidance_to == b->guidance_to &&
            a->eta == b->eta && a->vae_tiling == b->vae_tiling &&
            resolve_guided(model, a) == resolve_guided(model, b) &&
            (unet_guidance_width(model->unet) == 0 || a->guidance == b->guidance);
