@@ -508,12 +508,23 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     const __m256 rest = _mm256_castsi256_ps(mask), infinity = _mm256_set1_ps(-INFINITY);
     /* Where no score is, minus infinity: its power is 0. */
     __m256 last = whole < n ? _mm256_blendv_ps(infinity, _mm256_maskload_ps(s + whole, mask), rest) : infinity;
-    __m256 m = _mm256_max_ps(_mm256_set1_ps(old), last);
-    for (size_t i = 0; i < whole; i += 8) m = _mm256_max_ps(m, _mm256_loadu_ps(s + i));
-    if (n > 0) top = max8(m);
+    __m256 m = _mm256_max_ps(_mm256_set1_ps(old), last), m1 = m;
+    size_t at = 0;
+    for (; at + 16 <= whole; at += 16) {
+        m = _mm256_max_ps(m, _mm256_loadu_ps(s + at));
+        m1 = _mm256_max_ps(m1, _mm256_loadu_ps(s + at + 8));
+    }
+    if (at < whole) m = _mm256_max_ps(m, _mm256_loadu_ps(s + at));
+    if (n > 0) top = max8(_mm256_max_ps(m, m1));
     /* exp((s - top) scale) as a power of 2: the rounding of the exponent weighs little as it is below 0. */
     __m256 factor8 = _mm256_set1_ps(scale * 1.44269504f), top8 = _mm256_set1_ps(top), total = _mm256_setzero_ps();
-    for (size_t i = 0; i < whole; i += 8) {
+    for (at = 0; at + 16 <= whole; at += 16) { /* two at a time: the polynomial is one long chain */
+        __m256 e0 = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + at), top8), factor8));
+        __m256 e1 = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + at + 8), top8), factor8));
+        _mm256_storeu_ps(s + at, e0), _mm256_storeu_ps(s + at + 8, e1);
+        total = _mm256_add_ps(total, _mm256_add_ps(e0, e1));
+    }
+    for (size_t i = at; i < whole; i += 8) {
         __m256 e = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + i), top8), factor8));
         _mm256_storeu_ps(s + i, e);
         total = _mm256_add_ps(total, e);

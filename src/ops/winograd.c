@@ -94,12 +94,15 @@ struct cut {
     size_t v_plane, patch_at, v_at, m_at, partial_at, size;
 };
 
-static struct cut cut_map(const struct wino *w)
+/* Fewer tiles a task where many threads would find nothing to do. */
+static struct cut cut_map(const struct wino *w, int n_threads)
 {
+    size_t share = w->c->n * w->tiles_h * w->tiles_w / (2 * (size_t)n_threads);
+    size_t tiles_wanted = min_size(max_size(share, TASK_TILES / 4), TASK_TILES);
     struct cut cut = {.tiles_w = min_size(w->tiles_w, 12)};
     cut.blocks_w = ceil_div(w->tiles_w, cut.tiles_w);
     cut.tiles_w = ceil_div(w->tiles_w, cut.blocks_w);
-    cut.tiles_h = min_size(max_size(TASK_TILES / cut.tiles_w, 1), w->tiles_h);
+    cut.tiles_h = min_size(max_size(tiles_wanted / cut.tiles_w, 1), w->tiles_h);
     cut.blocks_h = ceil_div(w->tiles_h, cut.tiles_h);
     cut.tiles_h = ceil_div(w->tiles_h, cut.blocks_h);
     size_t tiles = cut.tiles_h * cut.tiles_w, in = w->c->in;
@@ -138,7 +141,7 @@ static void run_block(const struct wino *w, const struct cut *cut, size_t block,
 
 static bool run_large(struct ops *o, struct wino *w, bool u_is_new, int n_threads)
 {
-    struct cut cut = cut_map(w);
+    struct cut cut = cut_map(w, n_threads);
     size_t pack_floats = round_up(pack_scratch(&w->weights), LINE), n_blocks = w->c->n * cut.blocks_h * cut.blocks_w;
     size_t size = max_size(cut.size, pack_floats);
     float *scratch = ops_floats(o, (size_t)n_threads, size);
