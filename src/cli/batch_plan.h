@@ -13,7 +13,7 @@
  * random or -1, gets one that follows from its prompt, its negative prompt and how many equal lines stand before it:
  * lines differ, and a second run asks for the same pictures.
  *
- * A job's identity is SHA-256 over all its resolved settings that are not at zero, the model's fingerprint, and a
+ * A job's identity is SHA-256 over all its resolved settings that were not left alone, the model's fingerprint, and a
  * number among equal jobs. The place in the file, the file's name and the machine have no part in it.
  */
 enum job_state {

@@ -174,27 +174,27 @@ char *identity_name(const char *path)
     return clean;
 }
 
-static bool is_nothing(const json_t *value)
-{
-    return json_is_null(value) || json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0);
-}
-
 char *identity_of_picture(const struct request *request, const char *fingerprint)
 {
     /* The fingerprint says what lies there. */
     static const char *const places[] = {"model", "unet", "vae", "text-encoder", "tokenizer"};
-    json_t *all = json_object(), *some = json_object(), *value;
+    struct request fresh;
+    json_t *all = json_object(), *unsaid = json_object(), *some = json_object(), *value;
     const char *key;
+    request_init(&fresh);
     options_to_json(request, USE_RECORDED, all);
+    options_to_json(&fresh, USE_RECORDED, unsaid);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) json_object_del(all, places[i]);
     json_object_foreach(all, key, value)
     {
-        if (!is_nothing(value)) json_object_set(some, key, value);
+        if (!json_equal(value, json_object_get(unsaid, key))) json_object_set(some, key, value);
     }
     json_object_set_new(some, "model-fingerprint", json_string(fingerprint));
     char *text = json_dumps(some, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(all);
+    json_decref(unsaid);
     json_decref(some);
+    request_free(&fresh);
     return text ? text : text_copy("");
 }
 

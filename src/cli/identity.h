@@ -24,8 +24,8 @@ bool identity_fingerprint(const char *model_path, const struct request *request,
 char *identity_name(const char *path);
 
 /*
- * What decides a picture, as one line of JSON: its resolved settings and the model's fingerprint. What is at zero is
- * left out, so that an option to come, which will be at zero, changes nothing. Free it.
+ * What decides a picture, as one line of JSON: its resolved settings and the model's fingerprint. What is as
+ * it is without a word is left out, so that an option to come changes nothing. Free it.
  */
 char *identity_of_picture(const struct request *request, const char *fingerprint);
 
