@@ -128,7 +128,7 @@ fuzz:
 	    build/fuzz/libdarkroom.a $(FUZZ:%=build/fuzz/%)
 	@for target in $(FUZZ); do \
 	    mkdir -p build/fuzz/corpus/$$target && \
-	    build/fuzz/$$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
+	    build/fuzz/$$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=60 -print_final_stats=1 \
 	        -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target tests/fuzz/corpus/$$target || exit 1; \
 	done
 build/fuzz/%: tests/fuzz/%.c $(B)/libcli.a $(B)/libdarkroom.a
