@@ -5,24 +5,12 @@
 #include "files/pack.h"
 #include "files/weights.h"
 #include "kernels/dtype.h"
+#include "scratch.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[512]; /* scratch, inside the build folder */
-
-struct path {
-    char s[1024];
-};
-
-static struct path in(const char *name)
-{
-    struct path p;
-    snprintf(p.s, sizeof p.s, "%s/%s", folder, name);
-    return p;
-}
 
 static bool convert(const char *from, const char *to, const char *dtype)
 {
@@ -337,17 +325,12 @@ static void check_small(void)
 
 int main(void)
 {
-    const char *build = getenv("BUILD");
-    snprintf(folder, sizeof folder, "%s/tests/convert.tmp", build ? build : "build");
-    char command[1200];
-    snprintf(command, sizeof command, "rm -rf '%s'; mkdir -p '%s'", folder, folder);
-    if (system(command) != 0) return 1;
+    if (!scratch_open("convert")) return 1;
     check_f16();
     check_quantised();
     check_round_trips();
     check_metadata();
     check_small();
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    if (system(command) != 0) return 1;
+    if (!scratch_close()) return 1;
     return check_end("convert");
 }

@@ -4,6 +4,7 @@
 #include "files/create.h"
 #include "files/image.h"
 #include "files/weights.h"
+#include "scratch.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,19 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char folder[512]; /* scratch, inside the build folder */
-
-struct path {
-    char s[1024];
-};
-
-static struct path in(const char *name)
-{
-    struct path p;
-    snprintf(p.s, sizeof p.s, "%s/%s", folder, name);
-    return p;
-}
 
 static void put(const char *path, const void *data, size_t size_bytes)
 {
@@ -758,14 +746,8 @@ static void check_texts_refused(void)
 {
     struct path path = in("refused.png");
     struct dk_image image = sample_picture(4, 4);
-    char bad[][100] = {"",
-                       " a",
-                       "a ",
-                       "a  b",
-                       "\xe6\x97\xa5",
-                       "a\nb",
-                       "012345678901234567890123456789012345678901234567890123456789012345678901234"
-                       "5678901234567890"};
+    char bad[7][100] = {"", " a", "a ", "a  b", "\xe6\x97\xa5", "a\nb"};
+    memset(bad[6], 'k', 80); /* one too many */
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[] = "x";
         struct dk_error err = {0};
@@ -939,11 +921,7 @@ static void check_quantisation(void)
 
 int main(void)
 {
-    const char *build = getenv("BUILD");
-    snprintf(folder, sizeof folder, "%s/tests/files.tmp", build ? build : "build");
-    char command[1200];
-    snprintf(command, sizeof command, "rm -rf '%s'; mkdir -p '%s'", folder, folder);
-    if (system(command) != 0) return 1;
+    if (!scratch_open("files")) return 1;
     check_plain();
     check_numbers();
     check_forged();
@@ -966,7 +944,6 @@ int main(void)
     check_hard_places();
     check_damaged_png();
     check_quantisation();
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    if (system(command) != 0) return 1;
+    if (!scratch_close()) return 1;
     return check_end("files");
 }
