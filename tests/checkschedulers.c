@@ -494,6 +494,49 @@ static void check_grids(void)
         "sgm", 4, (double[]){999, 749.25, 499.5, 249.75}, 1e-9);
 }
 
+/* A run that begins with a picture: the tail of the whole plan, and the oracle is reached. */
+static void check_first_step(const char *name)
+{
+    struct scheduler_config config = plain_config();
+    struct sampler_options o = {.config = &config, .scheduler = name, .n_steps = 20, .eta = NAN};
+    struct dk_error err = {0};
+    struct sampler *whole = sampler_new(&o, &err);
+    if (whole == NULL) return; /* a distilled one with 20 steps */
+    for (o.first_step = 3; o.first_step < 20; o.first_step += 8) {
+        struct sampler *s = sampler_new(&o, &err);
+        if (s == NULL) {
+            CHECK(strcmp(name, "restart") == 0, "%s from step %d: %s", name, o.first_step,
+                  err.message);
+            continue;
+        }
+        int calls = sampler_calls(s), last = sampler_calls(whole);
+        bool tail = sampler_steps(s) == 20 - o.first_step;
+        for (int i = 1; i <= 2; i++)
+            tail &=
+                i > calls || sampler_timestep(s, calls - i) == sampler_timestep(whole, last - i);
+        CHECK(tail, "%s: step %d on is another plan", name, o.first_step);
+        struct rng rng;
+        struct noise_source noise = {draw, &rng};
+        struct sampler_state *state = sampler_state_new(s, N, &err);
+        float x[N], out[N];
+        rng_seed(&rng, RNG_CPU, 2);
+        rng_normal(&rng, out, N);
+        sampler_add_noise(s, 0, CLEAN, out, x, N);
+        for (int call = 0; call < calls; call++) {
+            oracle(s, call, x, out);
+            sampler_step(s, state, call, out, x, N, &noise, &err);
+        }
+        CHECK(check_distance(x, CLEAN, N) < 5e-4, "%s from step %d", name, o.first_step);
+        sampler_state_free(state);
+        sampler_free(s);
+    }
+    o.first_step = 20;
+    struct sampler *none = sampler_new(&o, &err);
+    CHECK(none == NULL, "%s: all steps left out", name);
+    sampler_free(none);
+    sampler_free(whole);
+}
+
 /* Sentences about plans that work badly; NULL where there is nothing to say. */
 static void warns(const char *part, struct sampler_options o)
 {
@@ -775,6 +818,7 @@ int main(int argc, char **argv)
         check_oracle(scheduler, scheduler->name);
         check_configs(scheduler, scheduler->name);
         check_noise(scheduler, scheduler->name);
+        check_first_step(scheduler->name);
     }
     CHECK(registry_count() >= 26 && registry_at(registry_count()) == NULL &&
               dk_scheduler_count() == registry_count(),

@@ -161,6 +161,7 @@ static bool prepare(struct sampler *s, const struct sampler_options *o, struct d
         .spacing = o->spacing,
         .sigmas = o->sigmas,
         .timesteps = o->timesteps,
+        .first_step = o->first_step,
     };
     if (!o->spacing && !o->sigmas && !o->timesteps)
         request.sigmas = match.sigmas, request.spacing = match.spacing;

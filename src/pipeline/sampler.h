@@ -29,6 +29,8 @@ struct sampler_options {
     const char *spacing;   /* NULL: the config's */
     const char *sigmas;    /* NULL: the config's; a name or a list */
     const char *timesteps; /* NULL, or a list */
+    int first_step;        /* 0; else the run begins at this step of the n_steps planned, from a
+                              picture with noise (sampler_add_noise) instead of pure noise */
 };
 
 /*

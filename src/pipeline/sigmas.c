@@ -410,12 +410,26 @@ static bool check_grid(struct making *m)
                        m->scheduler->name, m->n, m->request->timesteps ? "timesteps" : "sigmas");
     double top = m->model->n_train - 1;
     bool chosen = m->request->timesteps || is_list(m->request->sigmas) || m->scheduler->timesteps;
-    if (!chosen && !m->model->edm && m->t[0] < 0.74 * top)
+    if (!chosen && !m->request->first_step && !m->model->edm && m->t[0] < 0.74 * top)
         snprintf(m->out->warning, sizeof m->out->warning,
                  "%d steps by this spacing begin at timestep %.0f of %.0f, where a picture should "
                  "already be there: "
                  "use trailing spacing",
                  m->n, m->t[0], top);
+    return true;
+}
+
+/* A run that begins with a picture leaves the first steps out. */
+static bool drop_first_steps(struct making *m)
+{
+    int first = m->request->first_step;
+    if (first < 0 || first >= m->n)
+        return dk_fail(m->err, DK_ERROR_ARGUMENT,
+                       "first step: %d of %d steps leaves none: give 0 to %d", first, m->n,
+                       m->n - 1);
+    m->out->n_steps = m->n - first;
+    memmove(m->out->node, m->out->node + first,
+            sizeof *m->out->node * (size_t)(m->out->n_steps + 1));
     return true;
 }
 
@@ -447,9 +461,9 @@ bool sigmas_make(struct sigmas *out, const struct sigmas_request *request,
     if (ok) {
         make_nodes(&m);
         out->init_sigma = init_sigma(&m);
-    } else {
-        sigmas_free(out);
+        ok = drop_first_steps(&m);
     }
+    if (!ok) sigmas_free(out);
     free(work);
     return ok;
 }

@@ -24,6 +24,7 @@ struct sigmas_request {
     const struct dk_scheduler *scheduler;
     int n_steps;                              /* 0: as many as the list has */
     const char *spacing, *sigmas, *timesteps; /* NULL: not asked for */
+    int first_step;                           /* the steps before it are left out */
 };
 
 struct sigmas {
