@@ -17,6 +17,7 @@ struct reading {
     enum command command;
     const char *command_name;
     struct request *request;
+    struct arguments *arguments;
     struct dk_error *err;
 };
 
@@ -59,6 +60,15 @@ static const char *next_value(struct reading *r, const struct option *option)
     return next;
 }
 
+/* compare takes lists where other commands take one value, and reads them itself. */
+static bool set(struct reading *r, const struct option *option, const char *value)
+{
+    bool is_list = r->command == COMMAND_COMPARE && option->use == USE_RECORDED && option_takes_value(option);
+    if (!is_list) return option_set(r->request, option, value, r->err);
+    r->arguments->listed[r->arguments->n_listed++] = (struct listed){option, value};
+    return true;
+}
+
 static bool read_long(struct reading *r)
 {
     const char *name = r->argv[r->at] + 2;
@@ -73,7 +83,7 @@ static bool read_long(struct reading *r)
     }
     if (!known_here(r, option)) return false;
     if (!value && option_takes_value(option) && !(value = next_value(r, option))) return false;
-    return option_set(r->request, option, value, r->err);
+    return set(r, option, value);
 }
 
 static bool read_short(struct reading *r)
@@ -90,16 +100,18 @@ static bool read_short(struct reading *r)
     if (!known_here(r, option)) return false;
     const char *value = trailing ? text + 1 : NULL;
     if (!value && option_takes_value(option) && !(value = next_value(r, option))) return false;
-    return option_set(r->request, option, value, r->err);
+    return set(r, option, value);
 }
 
 bool arguments_read(int argc, char **argv, enum command command, const char *command_name,
                     struct request *request, struct arguments *arguments, struct dk_error *err)
 {
-    struct reading r = {argc, 0, argv, command, command_name, request, err};
+    struct reading r = {argc, 0, argv, command, command_name, request, arguments, err};
     bool options_ended = false;
     arguments->words = text_alloc((size_t)(argc + 1) * sizeof *arguments->words);
     arguments->n_words = 0;
+    arguments->listed = text_alloc((size_t)(argc + 1) * sizeof *arguments->listed);
+    arguments->n_listed = 0;
     for (; r.at < argc; r.at++) {
         const char *text = argv[r.at];
         if (options_ended || text[0] != '-' || !text[1])
@@ -115,7 +127,9 @@ bool arguments_read(int argc, char **argv, enum command command, const char *com
 void arguments_free(struct arguments *arguments)
 {
     free(arguments->words);
+    free(arguments->listed);
     arguments->words = NULL;
+    arguments->listed = NULL;
 }
 
 /* A prompt from a pipe ends in a line feed that nobody meant; a byte order mark in front is dropped

@@ -10,9 +10,15 @@
  * options; "-" alone is a word. Options and words may be mixed, and of an option given twice the
  * last one counts.
  */
+struct listed {
+    const struct option *option;
+    const char *value;
+};
 struct arguments {
     const char **words; /* [n_words] what is not an option, pointing into argv */
     size_t n_words;
+    struct listed *listed; /* [n_listed] settings of compare, which may have several values each */
+    size_t n_listed;
 };
 
 /* argv starts behind the command's name. False with a sentence for what the command does not know.

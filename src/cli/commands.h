@@ -32,6 +32,7 @@ int models_run(struct request *request, struct arguments *arguments, int argc, c
 int batch_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int merge_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int sheet_run(struct request *request, struct arguments *arguments, int argc, char **argv);
+int compare_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int bench_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int convert_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int tokenize_run(struct request *request, struct arguments *arguments, int argc, char **argv);

@@ -39,6 +39,12 @@ static const struct command_row commands[] = {
     {"batch merge", COMMAND_MERGE, merge_run, "darkroom batch merge FOLDER... -o FOLDER",
      "join the pictures and manifests of several batch folders",
      NULL},
+    {"compare", COMMAND_COMPARE, compare_run, "darkroom compare PROMPT... -o FOLDER [OPTIONS]",
+     "measure how many steps of which scheduler are enough",
+     "Every word is a prompt (quote it). Every setting may have several values (--steps 1,2,4 or\n"
+     "--seeds 1..8, with ; where a value has commas, or the option repeated); a picture is made for\n"
+     "each combination and measured against the converged solution of the same problem. Run again,\n"
+     "it makes only what is missing. See man darkroom and docs/compare.md.\n"},
     {"sheet", COMMAND_SHEET, sheet_run, "darkroom sheet FOLDER",
      "make a contact sheet of a batch folder: index.html and contact.png",
      NULL},
@@ -114,7 +120,7 @@ static const char *mistaken_command(int argc, char **argv)
 static int run_command(const struct command_row *command, int argc, char **argv)
 {
     struct request request;
-    struct arguments arguments = {NULL, 0};
+    struct arguments arguments = {NULL, 0, NULL, 0};
     struct dk_error err = {0};
     request_init(&request);
     int status;

@@ -13,9 +13,10 @@
 
 #define AT(field)  offsetof(struct request, field)
 #define PICTURES   (COMMAND_RENDER | COMMAND_BATCH)
-#define WITH_PARTS (PICTURES | COMMAND_BENCH)
+#define MAKING     (PICTURES | COMMAND_COMPARE)
+#define WITH_PARTS (MAKING | COMMAND_BENCH)
 #define WITH_MODEL (WITH_PARTS | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
-#define SETTING    (PICTURES | COMMAND_JOB)
+#define SETTING    (MAKING | COMMAND_JOB)
 #define PLANNED    (SETTING | COMMAND_SHOW)
 #define BATCH_JOB  (COMMAND_BATCH | COMMAND_JOB)
 
@@ -27,21 +28,37 @@ static const struct option table[] = {
      AT(settings.negative), 0, 0, "TEXT", NULL, "what to keep away from"},
     {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING | COMMAND_BENCH, USE_RECORDED,
      AT(settings.width_px), 1, 65536, "WxH", NULL, "width and height in pixels (the model's own)"},
-    {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
+    {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, PICTURES | COMMAND_JOB, USE_NONE,
      AT(settings.width_px), 1, 65536, "N", NULL, "width alone"},
-    {"height", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
+    {"height", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, PICTURES | COMMAND_JOB, USE_NONE,
      AT(settings.height_px), 1, 65536, "N", NULL, "height alone"},
     {"seed", 0, NULL, OPTION_SEED, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.seed), 0, 0, "N|random", NULL, "where the noise starts; random (also -1) draws one (random)"},
-    {"count", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, SETTING, USE_NONE,
+    {"count", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, PICTURES | COMMAND_JOB, USE_NONE,
      AT(count), 1, 1000000, "N", NULL, "pictures to make; picture k has seed + k (1)"},
     {"from", 0, NULL, OPTION_PATH, GROUP_PICTURE, COMMAND_RENDER, USE_NONE,
      AT(from), 0, 0, "PNG", NULL, "take all settings from a picture; other options win over it"},
 
-    {"seeds", 0, NULL, OPTION_TEXT, GROUP_VARIATION, BATCH_JOB, USE_NONE,
+    {"seeds", 0, NULL, OPTION_TEXT, GROUP_VARIATION, BATCH_JOB | COMMAND_COMPARE, USE_NONE,
      AT(batch.seeds), 0, 0, "LIST", NULL, "a picture for each seed: 1,2,3 or 1..8"},
     {"matrix", 0, NULL, OPTION_LINES, GROUP_VARIATION, BATCH_JOB, USE_NONE,
      AT(batch.matrix), 0, 0, "OPTION=A,B", NULL, "a picture for each value; may be repeated (;  separates where values have commas)"},
+    {"file", 'f', NULL, OPTION_PATH, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.file), 0, 0, "FILE", NULL, "prompts to compare with, one a line, beside those given as words"},
+    {"rows", 0, NULL, OPTION_TEXT, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.rows), 0, 0, "OPTION", NULL, "what changes from row to row of a sheet (scheduler)"},
+    {"columns", 0, NULL, OPTION_TEXT, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.columns), 0, 0, "OPTION", NULL, "what changes from column to column (steps)"},
+    {"pages", 0, NULL, OPTION_TEXT, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.pages), 0, 0, "OPTION", NULL, "what comes first in the order of pages (all other options with several values)"},
+    {"add", 0, NULL, OPTION_FLAG, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.add), 0, 0, NULL, NULL, "add these values to the comparison in the folder"},
+    {"reference", 0, NULL, OPTION_TEXT, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.reference), 0, 0, "WHAT", NULL, "what to measure against: NAME-STEPS, OPTION=VALUE,..., a PNG (the converged solution)"},
+    {"target", 0, NULL, OPTION_LINES, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.targets), 0, 0, "LIST", NULL, "what is good enough: psnr=30, ssim=0.95, ms-ssim=, rmse= (psnr=30,ssim=0.95)"},
+    {"tolerance", 0, NULL, OPTION_NUMBER, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.tolerance), 1e-7, 1, "RMSE", NULL, "largest change of the reference's latent when its steps are doubled (0.002)"},
     {"iterate-seed", 0, NULL, OPTION_FLAG, GROUP_VARIATION, COMMAND_BATCH, USE_NONE,
      AT(batch.iterate_seed), 0, 0, NULL, NULL, "add 0, 1, 2, ... to the seed from line to line"},
     {"combinatorial", 0, NULL, OPTION_FLAG, GROUP_VARIATION, BATCH_JOB, USE_NONE,
@@ -53,7 +70,7 @@ static const struct option table[] = {
 
     {"steps", 0, "num-inference-steps", OPTION_INTEGER, GROUP_SAMPLING, PLANNED | COMMAND_BENCH, USE_RECORDED,
      AT(settings.n_steps), 1, 1000000, "N", NULL, "denoising steps (the model's own)"},
-    {"scheduler", 0, "sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, SETTING | COMMAND_BENCH, USE_RECORDED,
+    {"scheduler", 0, "schedulers,sampler,sampler-name", OPTION_TEXT, GROUP_SAMPLING, SETTING | COMMAND_BENCH, USE_RECORDED,
      AT(settings.scheduler), 0, 0, "NAME|./FILE.so", NULL, "see darkroom schedulers (the model's own)"},
     {"spacing", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, PLANNED, USE_RECORDED,
      AT(settings.spacing), 0, 0, "KIND", "leading|linspace|trailing", "how timesteps are spread"},
@@ -90,10 +107,10 @@ static const struct option table[] = {
      AT(model_options.text_encoder), 0, 0, "PATH", NULL, "another text encoder"},
     {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS | COMMAND_TOKENIZE, USE_RECORDED,
      AT(model_options.tokenizer), 0, 0, "DIR", NULL, "a folder with vocab.json and merges.txt"},
-    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, PICTURES | COMMAND_SHOW, USE_RECORDED,
+    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, MAKING | COMMAND_SHOW, USE_RECORDED,
      AT(model_options.prediction), 0, 0, "KIND", "epsilon|v_prediction|sample", "what the U-Net predicts"},
 
-    {"output", 'o', NULL, OPTION_PATH, GROUP_OUTPUT, PICTURES | COMMAND_MERGE, USE_NONE,
+    {"output", 'o', NULL, OPTION_PATH, GROUP_OUTPUT, MAKING | COMMAND_MERGE, USE_NONE,
      AT(output), 0, 0, "FILE|TEMPLATE|FOLDER", NULL, "file, folder or template as {prompt:40}-{seed}.png (darkroom-{seed}.png)"},
     {"dtype", 0, NULL, OPTION_CHOICE, GROUP_MODEL, COMMAND_CONVERT, USE_NONE,
      AT(dtype), 0, 0, "TYPE", "f32|f16|bf16|q8_0|q4_0|q4_k", "the weights' new type; q types are for GGUF (as they are)"},
@@ -124,7 +141,7 @@ static const struct option table[] = {
      AT(batch.group), 0, 4, "N", NULL, "pictures computed together; 0: where it is faster (0)"},
     {"stale-after", 0, NULL, OPTION_INTEGER, GROUP_RUN, COMMAND_BATCH | COMMAND_MERGE, USE_NONE,
      AT(batch.stale_after_s), 2, 86400, "SECONDS", NULL, "silence after which another machine counts as dead (60)"},
-    {"dry-run", 0, NULL, OPTION_FLAG, GROUP_RUN, PICTURES, USE_NONE,
+    {"dry-run", 0, NULL, OPTION_FLAG, GROUP_RUN, MAKING, USE_NONE,
      AT(dry_run), 0, 0, NULL, NULL, "check everything, say what would be done, and stop"},
     {"repeats", 0, NULL, OPTION_INTEGER, GROUP_RUN, COMMAND_BENCH, USE_NONE,
      AT(n_repeats), 1, 1000, "N", NULL, "pictures to take the mean of, after the first (3)"},
@@ -134,7 +151,7 @@ static const struct option table[] = {
      AT(model_options.max_memory_bytes), 0, 0, "SIZE", NULL, "limit such as 800M or 1.5G; refused if it cannot be kept"},
     {"json", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(json), 0, 0, NULL, NULL, "machine-readable results on standard output"},
-    {"quiet", 'q', NULL, OPTION_FLAG, GROUP_RUN, PICTURES | COMMAND_MERGE | COMMAND_SHEET | COMMAND_CONVERT, USE_NONE,
+    {"quiet", 'q', NULL, OPTION_FLAG, GROUP_RUN, MAKING | COMMAND_MERGE | COMMAND_SHEET | COMMAND_CONVERT, USE_NONE,
      AT(quiet), 0, 0, NULL, NULL, "no progress and no report; warnings and errors remain"},
     {"help", 'h', NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(help), 0, 0, NULL, NULL, "describe the command"},
@@ -213,6 +230,7 @@ void request_init(struct request *request)
     request->n_repeats = 3;
     request->random_seed = true;
     request->batch.stale_after_s = 60;
+    request->compare.tolerance = 0.002;
 }
 
 void request_free(struct request *request)

@@ -30,7 +30,8 @@ enum command {
     COMMAND_JOB = 512, /* no command: a line of a file of prompts */
     COMMAND_CONVERT = 1024,
     COMMAND_BENCH = 2048,
-    COMMAND_ALL = 511 + 1024 + 2048
+    COMMAND_COMPARE = 4096,
+    COMMAND_ALL = 511 + 1024 + 2048 + 4096
 };
 
 enum option_kind {
@@ -94,6 +95,13 @@ struct batch_options {
     bool iterate_seed, combinatorial, no_dynamic, keep_going, verify, no_sheet;
 };
 
+/* What only compare knows. Its settings are lists, kept as typed in struct arguments. */
+struct compare_options {
+    const char *rows, *columns, *pages, *file, *reference, *targets;
+    double tolerance;
+    bool add;
+};
+
 #define MAX_OPTIONS 96
 struct kept;
 struct request {
@@ -107,6 +115,7 @@ struct request {
     int n_repeats;     /* of a bench */
     const char *template; /* the prompt before its {a|b} were chosen; NULL: there were none */
     struct batch_options batch;
+    struct compare_options compare;
     int count;
     bool random_seed; /* the seed is to be drawn */
     bool dry_run, json, quiet, force, no_metadata, preview, help;
