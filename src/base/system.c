@@ -5,9 +5,19 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+void system_release(const void *mapped, size_t size_bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)mapped + page - 1) / page * page;
+    uintptr_t last = ((uintptr_t)mapped + size_bytes) / page * page;
+    if (last > first) madvise((void *)first, last - first, MADV_DONTNEED);
+}
 
 double system_seconds(void)
 {

@@ -3,6 +3,11 @@
 #ifndef BASE_SYSTEM_H
 #define BASE_SYSTEM_H
 
+#include <stddef.h>
+
+/* Gives the whole pages within mapped file memory back to the system; touching them reads the file again. */
+void system_release(const void *mapped, size_t size_bytes);
+
 /* Seconds of a clock that never goes back. */
 double system_seconds(void);
 

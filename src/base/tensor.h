@@ -37,6 +37,7 @@ struct weight {
     int rank;
     int64_t dim[TENSOR_MAX_RANK];
     const char *name;
+    bool mapped; /* lies in a mapped file: its pages may be given back, touching it reads them again */
 };
 
 static inline int64_t tensor_count(struct tensor t)

@@ -59,12 +59,3 @@ void map_close(struct map *map)
     if (map->data) munmap(address_of(map->data), map->size_bytes);
     *map = (struct map){0};
 }
-
-void map_release(const struct map *map, const void *data, size_t size_bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t first = (size_t)((const unsigned char *)data - map->data), last = first + size_bytes;
-    first = (first + page - 1) / page * page;
-    last = last / page * page;
-    if (last > first) madvise(address_of(map->data + first), last - first, MADV_DONTNEED);
-}

@@ -15,8 +15,4 @@ struct map {
 bool map_open(struct map *map, const char *path, struct dk_error *err);
 void map_close(struct map *map);
 
-/* Lets the system take back the whole pages within data[size_bytes] of a map; touching them reads
- * the file again. */
-void map_release(const struct map *map, const void *data, size_t size_bytes);
-
 #endif

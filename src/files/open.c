@@ -212,6 +212,7 @@ static struct weights *make_part(struct weights *w, const char *part, struct dk_
 {
     struct weights *view = weights_new(w->path, err);
     if (!view) return NULL;
+    view->whole = w;
     size_t prefix = strlen(part);
     bool ok = true;
     for (size_t i = 0; ok && i < w->n_items; i++) {
@@ -242,7 +243,6 @@ static bool make_parts(struct weights *w, struct dk_error *err)
             weights_close(view);
             continue;
         }
-        view->whole = w;
         w->part_names[w->n_parts] = part_names[i];
         w->parts[w->n_parts++] = view;
     }

@@ -1,5 +1,6 @@
 /* weights.c - named tensors of a model: storage, index, and how networks ask for them. */
 /* SPDX-License-Identifier: MIT */
+#include "base/system.h"
 #include "files/container.h"
 #include "kernels/dtype.h"
 
@@ -135,6 +136,14 @@ const struct map *weights_map(struct weights *w, const char *path, struct dk_err
     return &maps[w->n_maps++];
 }
 
+static bool is_mapped(const struct weights *w, const void *data)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < w->n_maps; i++)
+        if (p >= w->maps[i].data && p < w->maps[i].data + w->maps[i].size_bytes) return true;
+    return false;
+}
+
 bool weights_add(struct weights *w, const struct weight *weight, struct dk_error *err)
 {
     if (w->n_items >= WEIGHTS_MAX_TENSORS)
@@ -143,7 +152,8 @@ bool weights_add(struct weights *w, const struct weight *weight, struct dk_error
     struct weight *items = grown(w->items, w->n_items, sizeof *items);
     if (!items) return no_memory(w, err);
     w->items = items;
-    items[w->n_items++] = *weight;
+    items[w->n_items] = *weight;
+    items[w->n_items++].mapped = is_mapped(w->whole ? w->whole : w, weight->data);
     return true;
 }
 
@@ -171,20 +181,10 @@ bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *e
     return true;
 }
 
-static const struct map *map_holding(const struct weights *w, const void *data)
-{
-    const unsigned char *p = data;
-    for (size_t i = 0; i < w->n_maps; i++)
-        if (p >= w->maps[i].data && p < w->maps[i].data + w->maps[i].size_bytes) return &w->maps[i];
-    return NULL;
-}
-
 void weights_release(const struct weights *w)
 {
-    for (size_t i = 0; i < w->n_items; i++) {
-        const struct map *map = map_holding(w->whole ? w->whole : w, w->items[i].data);
-        if (map) map_release(map, w->items[i].data, weights_byte_count(&w->items[i]));
-    }
+    for (size_t i = 0; i < w->n_items; i++)
+        if (w->items[i].mapped) system_release(w->items[i].data, weights_byte_count(&w->items[i]));
 }
 
 void weights_close(struct weights *w)

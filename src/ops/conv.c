@@ -180,6 +180,7 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
     bool done = conv_winograd_suits(&c) ? conv_winograd(o, &c) : conv_direct(o, &c);
     if (!done) return none;
     arena_reset(o->arena, mark);
+    ops_let_go(o, &args->conv->weight);
     double n_values = (double)tensor_count(y);
     meter_stop(o, c.side == 3 ? METER_CONV_3 : METER_CONV_1, start_s,
                2 * n_values * (double)c.in * (double)(c.side * c.side),

@@ -37,6 +37,9 @@ ptrdiff_t *ops_offsets(struct ops *o, size_t count);
 /* Memory for a result: *into if that is given (and has the shape, else an error), or new. Rank 0 on failure. */
 struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const struct tensor *into, const char *op);
 
+/* At the end of an operation: lets go of the weight if weights are streamed. */
+void ops_let_go(const struct ops *o, const struct weight *w);
+
 /* How many threads work of so many multiply-accumulates (or their like) is worth. */
 int ops_threads(const struct ops *o, double work);
 

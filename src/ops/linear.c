@@ -73,6 +73,7 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
     }
     if (!product_run(o, &p, "linear")) return none;
     arena_reset(o->arena, mark);
+    ops_let_go(o, w);
     meter_stop(o, METER_LINEAR, start_s, 2 * (double)m * (double)k * (double)w->dim[0],
                4 * ((double)tensor_count(x) + (double)tensor_count(y)) + meter_weight_bytes(w));
     return y;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "ops/ops.h"
 
+#include "base/system.h"
 #include "ops/internal.h"
 
 #include <math.h>
@@ -65,6 +66,14 @@ struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const stru
 
 /* Waking a thread costs a few microseconds, in which one does about this much. */
 #define WORK_WORTH_A_THREAD 150e3
+
+void ops_let_go(const struct ops *o, const struct weight *w)
+{
+    if (!o->stream || !w->mapped || ops_dry(o)) return;
+    size_t rows = 1;
+    for (int i = 0; i + 1 < w->rank; i++) rows *= (size_t)w->dim[i];
+    system_release(w->data, rows * dtype_row_bytes(w->dtype, (size_t)w->dim[w->rank - 1]));
+}
 
 int ops_threads(const struct ops *o, double work)
 {
@@ -241,5 +250,6 @@ bool op_weight_finite(struct ops *o, const struct weight *w)
         o->kernels->unpack(w->dtype, piece, (const char *)w->data + dtype_row_bytes(w->dtype, i), count);
         bad |= !o->kernels->all_finite(piece, count);
     }
+    ops_let_go(o, w);
     return !bad;
 }

@@ -33,6 +33,7 @@ struct ops {
     struct pack_cache *cache;   /* may be NULL: nothing is kept */
     int n_threads;
     struct meter *meter;        /* may be NULL: nothing is counted */
+    bool stream;                /* weights do not fit in memory: give each one's pages back after its use */
 };
 
 /*

@@ -56,13 +56,27 @@ size_t memory_work_bytes(const struct dk_model *model, const struct memory_reque
     return bytes;
 }
 
-bool memory_fit(const struct dk_model *model, struct memory_request *request, struct dk_error *err)
+static size_t largest_part_bytes(const struct dk_model *model)
+{
+    size_t largest = 0;
+    for (size_t i = 0; i < model->n_parts; i++) {
+        size_t n = weights_count(model->parts[i]), bytes = 0;
+        for (size_t j = 0; j < n; j++) bytes += weights_byte_count(weights_at(model->parts[i], j));
+        if (bytes > largest) largest = bytes;
+    }
+    return largest;
+}
+
+bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err)
 {
     size_t limit = model->max_memory_bytes;
     if (limit == 0) return true;
     for (;; request->n--) {
         size_t bytes = memory_work_bytes(model, request);
-        if (bytes <= limit) return true;
+        if (bytes <= limit) {
+            model->stream_weights = largest_part_bytes(model) > limit - bytes;
+            return true;
+        }
         if (request->n > 1) continue;
         return dk_fail(err, DK_ERROR_MEMORY,
                        "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit%s "

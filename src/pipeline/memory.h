@@ -22,6 +22,6 @@ size_t memory_work_bytes(const struct dk_model *model, const struct memory_reque
  * Lowers request->n until it fits into the model's limit. False (DK_ERROR_MEMORY, with the bytes
  * needed) when not even one picture does.
  */
-bool memory_fit(const struct dk_model *model, struct memory_request *request, struct dk_error *err);
+bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err);
 
 #endif

@@ -17,6 +17,7 @@
 
 #define CACHE_BYTES                                                                                \
     ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
+#define CACHE_SHARE 8 /* of a limit, one part at most goes to them */
 #define MAX_THREADS 1024
 #define CLIP_TABLE  "clip/merges.bin"
 
@@ -370,9 +371,11 @@ static bool open_device(struct dk_model *model, const struct dk_model_options *o
     model->kernels = malloc(sizeof *model->kernels);
     if (!model->kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
     kernels_init(model->kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
-    size_t limit = model->max_memory_bytes = options->max_memory_bytes;
-    model->cache = pack_cache_open(limit && limit / 4 < CACHE_BYTES ? limit / 4 : CACHE_BYTES, err);
-    return model->cache && arena_open(&model->arena, limit, err);
+    size_t limit = options->max_memory_bytes, cache = CACHE_BYTES;
+    if (limit && limit / CACHE_SHARE < cache) cache = limit / CACHE_SHARE;
+    model->max_memory_bytes = limit ? limit - cache : 0;
+    model->cache = pack_cache_open(cache, err);
+    return model->cache && arena_open(&model->arena, model->max_memory_bytes, err);
 }
 
 static bool open_parts(struct dk_model *model, const struct dk_model_options *options,
@@ -463,7 +466,8 @@ struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct 
                         .err = err,
                         .cancel = cancel,
                         .cache = model->cache,
-                        .n_threads = model->n_threads};
+                        .n_threads = model->n_threads,
+                        .stream = model->stream_weights};
 }
 
 bool model_check_weights(struct dk_model *model, struct dk_error *err)
