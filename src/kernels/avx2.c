@@ -120,6 +120,7 @@ struct block {
     size_t n_runs;
     const float *b;
     bool first, last;
+    bool plain; /* nothing to be done to the sums of a whole panel but storing them */
 };
 
 /* Residual and store of eight columns from column on; valid says how many exist. */
@@ -202,6 +203,9 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
 #define MULTIPLY_HALF(i) low##i = _mm256_fmadd_ps(_mm256_broadcast_ss(a##i + at), b0, low##i);
 #define ADVANCE(i) a##i += unroll;
 #define FINISH(i) finish_row(g, row + i, low##i, high##i);
+#define STORE(i)                                                                                                       \
+    _mm256_storeu_ps(g->c + (row + i) * g->ldc, low##i);                                                               \
+    _mm256_storeu_ps(g->c + (row + i) * g->ldc + 8, high##i);
 #define KEEP(i)                                                                                                        \
     _mm256_store_ps(g->partial + (row + i) * GEMM_PANEL, low##i);                                                      \
     _mm256_store_ps(g->partial + (row + i) * GEMM_PANEL + 8, high##i);
@@ -249,10 +253,12 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
                 ROWS_##n(ADVANCE)                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
-        if (block->last) {                                                                                             \
-            ROWS_##n(FINISH)                                                                                           \
-        } else {                                                                                                       \
+        if (!block->last) {                                                                                            \
             ROWS_##n(KEEP)                                                                                             \
+        } else if (block->plain) {                                                                                     \
+            ROWS_##n(STORE)                                                                                            \
+        } else {                                                                                                       \
+            ROWS_##n(FINISH)                                                                                           \
         }                                                                                                              \
     }
 
@@ -282,7 +288,11 @@ static void gemm(const struct gemm *g)
     static tile *const tiles[2][7] = {{NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6},
                                       {NULL, half_1, half_2, half_3, half_4, half_5, half_6}};
     tile *const *of_rows = tiles[g->n <= 8 && !g->geglu];
-    struct block block = {.b = g->b, .first = true};
+    struct block block = {
+        .b = g->b,
+        .first = true,
+        .plain = !g->bias && !g->residual && !g->geglu && g->act == ACT_NONE && g->n == GEMM_PANEL,
+    };
     for (size_t r = 0; r < g->n_runs; r += block.n_runs) {
         size_t k = 0;
         block.runs = g->runs + r;
