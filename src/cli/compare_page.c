@@ -41,7 +41,7 @@ static const char style[] =
     "th[aria-sort=ascending] button::after{content:' \\2191'}\n"
     "th[aria-sort=descending] button::after{content:' \\2193'}\n"
     "tr.front td{background:var(--mark)}td small{font-size:.8em}\n"
-    ".grid{display:grid;gap:.5rem;justify-content:start;align-items:start}\n"
+    ".grid{display:grid;gap:.5rem;justify-content:start;align-items:start;margin-top:.6rem}\n"
     ".grid>b{align-self:end;font-size:.85rem}\n"
     "figure{margin:0}figure button{all:unset;cursor:zoom-in;display:block}\n"
     "figure button:focus-visible{outline:2px solid var(--c0)}\n"
