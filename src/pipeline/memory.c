@@ -26,7 +26,7 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     struct tensor context = tensor_new3(o->arena, rows, tokens, text_width(&model->text), o->err);
     struct tensor pooled = {0};
     if (pooled_width) pooled = tensor_new(o->arena, 2, (int64_t[]){rows, pooled_width}, o->err);
-    lay_out_text(model, o, r->n_chunks);
+    lay_out_text(model, o, (size_t)rows * r->n_chunks);
     static const float ids[1]; /* not read */
     const struct unet_conditioning *c = unet_condition(model->unet, o, context, pooled, ids, 1.0f);
     size_t mark = arena_mark(o->arena);

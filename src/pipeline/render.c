@@ -98,34 +98,43 @@ static bool start_job(struct group *g, size_t k)
     return true;
 }
 
-/*
- * Copies the encoded prompt or negative prompt of a job into row r of context and pooled. Only the
- * prompt skips layers: the reference encodes the negative one in full depth.
- */
-static bool encode_row(struct group *g, struct tensor context, struct tensor pooled, size_t r,
-                       bool negative, const struct dk_settings *job, size_t n_chunks)
-{
-    struct text text;
-    const char *prompt = negative ? job->negative : job->prompt;
-    if (!prompt && g->model->zero_negative) return true; /* the tensors start as zeros */
-    struct ops once = g->ops; /* prompts are remembered, so the cache is left to the U-Net */
-    once.cache = NULL;
-    if (!text_encode(&g->model->text, &once, prompt ? prompt : "", job->prompt_syntax,
-                     negative ? 0 : job->clip_skip, n_chunks, &text, g->err))
-        return false;
-    size_t row = (size_t)(context.dim[1] * context.dim[2]);
-    memcpy(context.data + r * row, text.context, row * sizeof(float));
-    if (text.pooled && pooled.rank > 0)
-        memcpy(pooled.data + r * (size_t)pooled.dim[1], text.pooled,
-               (size_t)pooled.dim[1] * sizeof(float));
-    return true;
-}
-
 static struct tensor new_zeros(struct ops *o, int rank, const int64_t *dim)
 {
     struct tensor t = tensor_new(o->arena, rank, dim, o->err);
     if (t.rank > 0) memset(t.data, 0, (size_t)tensor_count(t) * sizeof(float));
     return t;
+}
+
+/*
+ * The texts of all rows into context and pooled, which start as zeros. Only a prompt skips layers:
+ * the reference encodes the negative one in full depth.
+ */
+static bool encode_rows(struct group *g, struct tensor context, struct tensor pooled,
+                        size_t n_chunks)
+{
+    struct text_request requests[2 * MAX_GROUP];
+    struct text texts[2 * MAX_GROUP];
+    size_t rows[2 * MAX_GROUP], n = 0;
+    for (size_t r = 0; r < (size_t)context.dim[0]; r++) {
+        bool negative = g->guided && r < g->n;
+        const struct dk_settings *job = &g->jobs[r % g->n];
+        const char *prompt = negative ? job->negative : job->prompt;
+        if (!prompt && g->model->zero_negative) continue;
+        requests[n] = (struct text_request){prompt ? prompt : "", job->prompt_syntax,
+                                            negative ? 0 : job->clip_skip, n_chunks};
+        rows[n++] = r;
+    }
+    struct ops once = g->ops; /* prompts are remembered, so the cache is left to the U-Net */
+    once.cache = NULL;
+    if (!text_encode(&g->model->text, &once, requests, n, texts, g->err)) return false;
+    size_t row = (size_t)(context.dim[1] * context.dim[2]);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(context.data + rows[i] * row, texts[i].context, row * sizeof(float));
+        if (texts[i].pooled && pooled.rank > 0)
+            memcpy(pooled.data + rows[i] * (size_t)pooled.dim[1], texts[i].pooled,
+                   (size_t)pooled.dim[1] * sizeof(float));
+    }
+    return true;
 }
 
 static bool guided_in_part(const struct group *g)
@@ -157,9 +166,7 @@ static bool condition(struct group *g, size_t n_chunks)
     float time_ids[2 * MAX_GROUP]
                   [6]; /* original height and width, crop top and left, target height and width */
     for (size_t r = 0; r < (size_t)rows; r++) {
-        bool negative = g->guided && r < g->n;
         const struct dk_settings *job = &g->jobs[r % g->n];
-        if (!encode_row(g, context, pooled, r, negative, job, n_chunks)) return false;
         float h = (float)job->height_px, w = (float)job->width_px;
         float from_h = job->original_height_px ? (float)job->original_height_px : h;
         float from_w = job->original_width_px ? (float)job->original_width_px : w;
@@ -167,6 +174,7 @@ static bool condition(struct group *g, size_t n_chunks)
                (float[6]){from_h, from_w, (float)job->crop_top_px, (float)job->crop_left_px, h, w},
                sizeof time_ids[r]);
     }
+    if (!encode_rows(g, context, pooled, n_chunks)) return false;
     if (!op_all_finite(&g->ops, context))
         return dk_fail(g->err, DK_ERROR_NUMERIC,
                        "prompt: the text encoder's output is not finite; the model's text "

@@ -51,9 +51,22 @@ bool text_count_chunks(const struct text_encoders *e, const char *prompt, bool s
                        size_t *n_chunks, void (*warn)(void *user, const char *sentence), void *user,
                        struct dk_error *err);
 
-/* Encodes prompt, padded to n_chunks with empty chunks. Texts encoded before are remembered. */
-bool text_encode(struct text_encoders *e, struct ops *o, const char *prompt, bool syntax,
-                 int clip_skip, size_t n_chunks, struct text *text, struct dk_error *err);
+#define TEXT_MAX_TOGETHER 16
+
+/* A text, and what it is to be encoded as: padded to n_chunks with empty chunks. */
+struct text_request {
+    const char *prompt;
+    bool syntax;
+    int clip_skip;
+    size_t n_chunks;
+};
+
+/*
+ * Encodes up to TEXT_MAX_TOGETHER texts, those that have as many chunks in one pass: weights are
+ * then unpacked once for all. Texts encoded before are remembered.
+ */
+bool text_encode(struct text_encoders *e, struct ops *o, const struct text_request *requests,
+                 size_t n, struct text *texts, struct dk_error *err);
 
 void text_encoders_close(struct text_encoders *e);
 
