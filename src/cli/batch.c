@@ -63,7 +63,8 @@ static void say_replaced(struct batch *b, const struct request *request, size_t 
 {
     size_t n = request->n_replaced_bytes - b->request->n_replaced_bytes;
     if (n == 0) return;
-    char *sentence = text_format("%s:%zu: %zu byte%s not UTF-8 became U+FFFD", b->source.name, line, n, n == 1 ? "" : "s");
+    char *sentence = text_format("%s:%zu: %zu byte%s not UTF-8 became U+FFFD", b->source.name, line,
+                                 n, n == 1 ? "" : "s");
     report_warn(&b->report, sentence);
     free(sentence);
 }
@@ -71,7 +72,8 @@ static void say_replaced(struct batch *b, const struct request *request, size_t 
 static void say_bad(struct batch *b, const struct dk_error *err)
 {
     if (++b->n_bad <= MAX_SENTENCES) report_error(&b->report, "%s", err->message);
-    if (b->n_bad == MAX_SENTENCES + 1) report_error(&b->report, "... and more lines that are wrong");
+    if (b->n_bad == MAX_SENTENCES + 1)
+        report_error(&b->report, "... and more lines that are wrong");
 }
 
 /* The next line's jobs come into the plan. */
@@ -99,12 +101,14 @@ static bool read_all(struct batch *b)
     while ((result = read_job(b)) == SOURCE_JOB || result == SOURCE_BAD) {}
     if (result == SOURCE_BROKEN) return false;
     if (b->n_bad > 0 && !b->request->batch.keep_going)
-        return say_fail(&b->err, DK_ERROR_ARGUMENT,
-                        "%s: %zu line%s wrong; nothing was rendered (--keep-going renders the others)", b->source.name,
-                        b->n_bad, b->n_bad == 1 ? " is" : "s are");
+        return say_fail(
+            &b->err, DK_ERROR_ARGUMENT,
+            "%s: %zu line%s wrong; nothing was rendered (--keep-going renders the others)",
+            b->source.name, b->n_bad, b->n_bad == 1 ? " is" : "s are");
     if (b->plan.n_jobs == 0)
-        return say_fail(&b->err, b->n_bad ? DK_ERROR_ARGUMENT : DK_ERROR_FORMAT, "%s: holds no prompt%s",
-                        b->source.name, b->n_bad ? " that can be rendered" : "");
+        return say_fail(&b->err, b->n_bad ? DK_ERROR_ARGUMENT : DK_ERROR_FORMAT,
+                        "%s: holds no prompt%s", b->source.name,
+                        b->n_bad ? " that can be rendered" : "");
     return true;
 }
 
@@ -121,8 +125,11 @@ static bool is_whole(const char *path, const struct manifest_entry *entry, bool 
     char sha256[65];
     long long size_bytes;
     struct dk_error ignored = {0};
-    if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size != entry->size_bytes) return false;
-    return !verify || (manifest_hash(path, sha256, &size_bytes, &ignored) && strcmp(sha256, entry->sha256) == 0);
+    if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_size != entry->size_bytes)
+        return false;
+    return !verify || (manifest_hash(path, sha256, &size_bytes, &ignored) &&
+                       strcmp(sha256, entry->sha256) == 0);
 }
 
 /* A picture whose last step, getting its name, was cut off. */
@@ -139,8 +146,8 @@ static bool finish_staged(struct batch *b, const char *path, const struct manife
 }
 
 /*
- * The file that stands under the job's name says itself that it is this very job: its line in the manifest was lost.
- * It is made again over it, so that nothing rests on an unrecorded file.
+ * The file that stands under the job's name says itself that it is this very job: its line in the
+ * manifest was lost. It is made again over it, so that nothing rests on an unrecorded file.
  */
 static void recognise(struct batch *b, struct job *job)
 {
@@ -148,9 +155,11 @@ static void recognise(struct batch *b, struct job *job)
     struct record record;
     struct dk_error ignored = {0};
     char *path = in_folder(b, job->name);
-    if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && record_read(path, &record, &ignored)) {
+    if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) &&
+        record_read(path, &record, &ignored)) {
         json_t *own = metadata_record(&job->request, &b->provenance);
-        char *ours = metadata_line(own), *theirs = record.is_exact ? metadata_line(record.settings) : text_copy("");
+        char *ours = metadata_line(own),
+             *theirs = record.is_exact ? metadata_line(record.settings) : text_copy("");
         if (strcmp(ours, theirs) == 0) job->replaces = text_copy(job->name);
         free(ours);
         free(theirs);
@@ -200,8 +209,9 @@ static size_t count(const struct batch *b, enum job_state state)
 /* ---- choosing the next jobs ---------------------------------------------------------------- */
 
 /*
- * Small pictures leave most of a call to overhead: four 32 x 32 pictures take 0.8 of the time together, at 64 x 64
- * there is no difference (models/emoji, AVX2). Alone, fewer are lost when the machine stops.
+ * Small pictures leave most of a call to overhead: four 32 x 32 pictures take 0.8 of the time
+ * together, at 64 x 64 there is no difference (models/emoji, AVX2). Alone, fewer are lost when the
+ * machine stops.
  */
 static size_t group_size(const struct batch *b, const struct job *job)
 {
@@ -255,7 +265,8 @@ static bool refresh(struct batch *b)
     return false;
 }
 
-/* Claims a job; whoever had it before may have finished it meanwhile, which only the manifest knows. */
+/* Claims a job; whoever had it before may have finished it meanwhile, which only the manifest
+ * knows. */
 static bool claim(struct batch *b, struct job *job, size_t *n_taken)
 {
     struct dk_error err = {0};
@@ -278,7 +289,8 @@ static size_t next_jobs(struct batch *b, struct job *group[MAX_TOGETHER], size_t
     *n_taken = 0;
     writer_collect(b->writer, false);
     if (!refresh(b)) return 0;
-    while (b->first_open < b->plan.n_jobs && b->plan.jobs[b->first_open]->state >= JOB_DONE) b->first_open++;
+    while (b->first_open < b->plan.n_jobs && b->plan.jobs[b->first_open]->state >= JOB_DONE)
+        b->first_open++;
     for (size_t i = b->first_open, last = b->plan.n_jobs; i < last && n < most && !b->stop; i++) {
         struct job *job = b->plan.jobs[i];
         if (job->state != JOB_OPEN || is_settled_by_others(b, job)) continue;
@@ -319,7 +331,8 @@ static void render(struct batch *b, struct job *const *group, size_t n)
     struct dk_stats stats = {0};
     struct dk_error err = {0};
     struct timing timing;
-    struct dk_hooks hooks = {.progress = report_progress, .user = &b->report, .cancel = interrupt_flag()};
+    struct dk_hooks hooks = {
+        .progress = report_progress, .user = &b->report, .cancel = interrupt_flag()};
     for (size_t i = 0; i < n; i++) settings[i] = group[i]->request.settings;
     now_iso(timing.started);
     if (dk_render(b->model, settings, n, images, &hooks, &stats, &err)) {
@@ -361,7 +374,8 @@ static void work(struct batch *b)
         }
         struct dk_error err = {0};
         if (writer_failed(b->writer, &err)) stop(b, &err);
-        if (b->report.output_failed) stop(b, &(struct dk_error){DK_ERROR_FILE, "standard output: cannot write"});
+        if (b->report.output_failed)
+            stop(b, &(struct dk_error){DK_ERROR_FILE, "standard output: cannot write"});
     }
 }
 
@@ -373,7 +387,8 @@ static void follow(struct batch *b)
         size_t before = b->plan.n_jobs;
         result = read_job(b);
         if (result == SOURCE_BAD && !b->request->batch.keep_going)
-            stop(b, &(struct dk_error){DK_ERROR_ARGUMENT, "a line is wrong; --keep-going renders the others"});
+            stop(b, &(struct dk_error){DK_ERROR_ARGUMENT,
+                                       "a line is wrong; --keep-going renders the others"});
         if (result == SOURCE_BROKEN) b->stop = true;
         if (result != SOURCE_JOB) continue;
         settle(b, before);
@@ -403,9 +418,11 @@ static bool make_folder(const char *folder, struct dk_error *err)
     }
     if (ok && stat(folder, &status) != 0) why = errno, ok = false;
     if (!ok)
-        say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s; choose another --output", folder, strerror(why));
+        say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s; choose another --output", folder,
+                 strerror(why));
     else if (!S_ISDIR(status.st_mode))
-        ok = say_fail(err, DK_ERROR_FILE, "%s: is a file, expected a folder; choose another --output", folder);
+        ok = say_fail(err, DK_ERROR_FILE,
+                      "%s: is a file, expected a folder; choose another --output", folder);
     free(path);
     return ok;
 }
@@ -415,7 +432,9 @@ static bool open_model(struct batch *b, struct dk_error *err)
     b->request->model_options.warn = report_warn;
     b->request->model_options.user = &b->report;
     b->model = model_open(b->request, &b->model_path, err);
-    if (!b->model || !identity_fingerprint(b->model_path, b->request, b->provenance.fingerprint, err)) return false;
+    if (!b->model ||
+        !identity_fingerprint(b->model_path, b->request, b->provenance.fingerprint, err))
+        return false;
     b->provenance.model_name = identity_name(b->model_path);
     return true;
 }
@@ -431,10 +450,12 @@ static bool check_words(struct batch *b, const struct arguments *arguments, stru
 {
     if (arguments->n_words != 1)
         return say_fail(err, DK_ERROR_ARGUMENT,
-                        "batch: found %zu words, expected one file of prompts, or -: darkroom batch FILE -o FOLDER",
+                        "batch: found %zu words, expected one file of prompts, or -: darkroom "
+                        "batch FILE -o FOLDER",
                         arguments->n_words);
     if (!b->request->output)
-        return say_fail(err, DK_ERROR_ARGUMENT, "batch: no folder was given: darkroom batch %.200s -o FOLDER",
+        return say_fail(err, DK_ERROR_ARGUMENT,
+                        "batch: no folder was given: darkroom batch %.200s -o FOLDER",
                         arguments->words[0]);
     b->path = arguments->words[0];
     return true;
@@ -444,7 +465,8 @@ static bool check_words(struct batch *b, const struct arguments *arguments, stru
 static bool prepare(struct batch *b, struct dk_error *err)
 {
     if (!shard_find(b->request->batch.shard, &b->shard, err) ||
-        !batch_source_open(&b->source, b->path, b->request->batch.format, err) || !open_model(b, err))
+        !batch_source_open(&b->source, b->path, b->request->batch.format, err) ||
+        !open_model(b, err))
         return false;
     b->plan = (struct plan){.model = b->model,
                             .provenance = &b->provenance,
@@ -462,11 +484,13 @@ static bool open_folder(struct batch *b, struct dk_error *err)
     char *manifest_path = text_format("%s/" MANIFEST_NAME, b->folder);
     bool ok = make_folder(b->folder, err) && manifest_open(&b->manifest, b->folder, err) &&
               (b->claims = claims_open(b->staging, b->request->batch.stale_after_s, err)) &&
-              claims_wait(b->claims, MANIFEST_CLAIM, err); /* shows whether files can be made here at all */
+              claims_wait(b->claims, MANIFEST_CLAIM,
+                          err); /* shows whether files can be made here at all */
     if (ok) claims_release(b->claims, MANIFEST_CLAIM);
     free(manifest_path);
     if (ok && b->manifest.n_bad > 0)
-        report_note(&b->report, "%s: %zu line%s no entries, perhaps cut off; their pictures are made again",
+        report_note(&b->report,
+                    "%s: %zu line%s no entries, perhaps cut off; their pictures are made again",
                     b->manifest.path, b->manifest.n_bad, b->manifest.n_bad == 1 ? " is" : "s are");
     struct writer_options options = {.folder = b->folder,
                                      .staging = b->staging,
@@ -479,7 +503,8 @@ static bool open_folder(struct batch *b, struct dk_error *err)
     return ok && (b->writer = writer_start(&options, err)) != NULL;
 }
 
-/* Temporary files, and in the staging folder unnamed pictures; files by other names than our own stay. */
+/* Temporary files, and in the staging folder unnamed pictures; files by other names than our own
+ * stay. */
 static void remove_leftovers(const char *folder, bool pictures)
 {
     DIR *dir = opendir(folder);
@@ -494,7 +519,8 @@ static void remove_leftovers(const char *folder, bool pictures)
     if (dir) closedir(dir);
 }
 
-/* Removes the staging folder once nobody works here; what lies there then is of runs that were killed. */
+/* Removes the staging folder once nobody works here; what lies there then is of runs that were
+ * killed. */
 static void clear_staging(struct batch *b)
 {
     if (claims_sweep(b->claims) > 0) return;
@@ -508,11 +534,13 @@ static void await_file(const struct batch *b, const struct manifest_entry *entry
 {
     struct stat status;
     char *path = in_folder(b, entry->file);
-    for (int i = 0; i < 100 && lstat(path, &status) != 0; i++) nanosleep(&(struct timespec){0, 20000000}, NULL);
+    for (int i = 0; i < 100 && lstat(path, &status) != 0; i++)
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
     free(path);
 }
 
-/* Whoever makes the last picture of the whole plan makes the sheet; a sheet that is right is left alone. */
+/* Whoever makes the last picture of the whole plan makes the sheet; a sheet that is right is left
+ * alone. */
 static void make_sheet(struct batch *b)
 {
     struct dk_error err = {0};
@@ -564,7 +592,8 @@ static void report_dry(struct batch *b)
             putchar('\n');
         }
     }
-    if (!b->request->quiet) fprintf(stderr, "%zu pictures from %zu lines\n", b->plan.n_jobs, b->plan.n_added);
+    if (!b->request->quiet)
+        fprintf(stderr, "%zu pictures from %zu lines\n", b->plan.n_jobs, b->plan.n_added);
 }
 
 static int run(struct batch *b)
@@ -572,7 +601,8 @@ static int run(struct batch *b)
     struct dk_error err = {0};
     if (!open_folder(b, &err)) return interrupt_seen() ? EXIT_INTERRUPTED : say_failure(&err);
     if (b->shard.count > 1)
-        report_note(&b->report, "shard %zu of %zu, from %s", b->shard.index + 1, b->shard.count, b->shard.source);
+        report_note(&b->report, "shard %zu of %zu, from %s", b->shard.index + 1, b->shard.count,
+                    b->shard.source);
     b->report.growing = is_stream(b);
     if (is_stream(b)) {
         follow(b);

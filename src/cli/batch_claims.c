@@ -58,8 +58,9 @@ static void read_word(const char *path, char word[64])
 }
 
 /*
- * State and start time of a process, fields 3 and 22 of /proc/PID/stat, counted behind the name, which may hold
- * anything. A pid is used again, a pid with its start time is not. False where there is no /proc.
+ * State and start time of a process, fields 3 and 22 of /proc/PID/stat, counted behind the name,
+ * which may hold anything. A pid is used again, a pid with its start time is not. False where there
+ * is no /proc.
  */
 static bool read_stat(long pid, char *state, unsigned long long *start)
 {
@@ -97,8 +98,8 @@ static void describe_self(struct claims *claims)
     unsigned long long start = 0;
     read_stat((long)getpid(), &state, &start);
     claims->place = describe_place();
-    snprintf(claims->text, sizeof claims->text, "%s %ld %llu %lld%09ld\n", claims->place, (long)getpid(),
-             start, (long long)now.tv_sec, now.tv_nsec);
+    snprintf(claims->text, sizeof claims->text, "%s %ld %llu %lld%09ld\n", claims->place,
+             (long)getpid(), start, (long long)now.tv_sec, now.tv_nsec);
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -108,7 +109,8 @@ static char *claim_path(const struct claims *claims, const char *name, int gener
     return text_format("%s/%s.%d", claims->folder, name, generation);
 }
 
-/* False when there is no such file. A claim being written is read as "", and so judged by its age. */
+/* False when there is no such file. A claim being written is read as "", and so judged by its age.
+ */
 static bool read_claim(const char *path, char text[CLAIM_BYTES])
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -139,8 +141,8 @@ static int create_claim(const struct claims *claims, const char *path)
 
 static bool same_state(const struct stat *a, const struct stat *b)
 {
-    return a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* True once the file has stayed as it is for long enough. */
@@ -170,7 +172,8 @@ static enum life look_up(const struct claims *claims, const char *text)
     char host[256], boot[64], namespace[64];
     long pid;
     unsigned long long start;
-    if (sscanf(text, "%255s %63s %63s %ld %llu", host, boot, namespace, &pid, &start) != 5) return UNKNOWN;
+    if (sscanf(text, "%255s %63s %63s %ld %llu", host, boot, namespace, &pid, &start) != 5)
+        return UNKNOWN;
     char *place = text_format("%s %s %s", host, boot, namespace);
     bool here = strcmp(place, claims->place) == 0;
     free(place);
@@ -199,7 +202,8 @@ static bool exists(const struct claims *claims, const char *name, int generation
     return found;
 }
 
-static bool is_still(const struct claims *claims, const char *name, int generation, const char *text)
+static bool is_still(const struct claims *claims, const char *name, int generation,
+                     const char *text)
 {
     char now[CLAIM_BYTES], *path = claim_path(claims, name, generation);
     bool same = read_claim(path, now) && strcmp(now, text) == 0;
@@ -315,7 +319,8 @@ size_t claims_sweep(struct claims *claims)
     DIR *dir = opendir(claims->folder);
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         const char *dot = strrchr(entry->d_name, '.');
-        if (entry->d_name[0] == '.' || !dot || !dot[1] || dot[1 + strspn(dot + 1, "0123456789")]) continue;
+        if (entry->d_name[0] == '.' || !dot || !dot[1] || dot[1 + strspn(dot + 1, "0123456789")])
+            continue;
         char text[CLAIM_BYTES], *path = text_format("%s/%s", claims->folder, entry->d_name);
         if (read_claim(path, text) && strcmp(text, claims->text) != 0) {
             if (look_up(claims, text) == DEAD)

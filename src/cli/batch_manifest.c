@@ -35,12 +35,15 @@ bool manifest_is_inside(const char *file)
 
 static bool add_entry(struct manifest *m, const json_t *line, long long at, size_t line_bytes)
 {
-    const char *job = string_at(line, "job"), *outcome = string_at(line, "outcome"), *file = string_at(line, "file");
+    const char *job = string_at(line, "job"), *outcome = string_at(line, "outcome"),
+               *file = string_at(line, "file");
     const char *sha256 = string_at(line, "sha256");
     const json_t *size = json_object_get(line, "bytes");
     bool is_done = outcome && strcmp(outcome, "done") == 0;
     if (!job || !*job || !outcome) return false;
-    if (is_done && (!file || !manifest_is_inside(file) || !sha256 || strlen(sha256) != 64 || !json_is_integer(size))) return false;
+    if (is_done && (!file || !manifest_is_inside(file) || !sha256 || strlen(sha256) != 64 ||
+                    !json_is_integer(size)))
+        return false;
     if (m->n_entries == m->capacity) {
         m->capacity = m->capacity ? 2 * m->capacity : 64;
         struct manifest_entry *larger = text_alloc(m->capacity * sizeof *larger);
@@ -92,12 +95,14 @@ static bool read_rest(struct manifest *m, int file, struct dk_error *err)
     for (;;) {
         ssize_t got = pread(file, buffer + n, capacity - n, (off_t)m->read_bytes + (off_t)n);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) ok = say_fail(err, DK_ERROR_FILE, "%s: cannot read: %s", m->path, strerror(errno));
+        if (got < 0)
+            ok = say_fail(err, DK_ERROR_FILE, "%s: cannot read: %s", m->path, strerror(errno));
         if (got <= 0) break;
         n += (size_t)got;
         size_t used = 0;
         for (char *end; (end = memchr(buffer + used, '\n', n - used));) {
-            read_line(m, buffer + used, (size_t)(end - buffer) - used, m->read_bytes + (long long)used);
+            read_line(m, buffer + used, (size_t)(end - buffer) - used,
+                      m->read_bytes + (long long)used);
             used = (size_t)(end - buffer) + 1;
         }
         memmove(buffer, buffer + used, n - used);
@@ -105,7 +110,8 @@ static bool read_rest(struct manifest *m, int file, struct dk_error *err)
         n -= used;
         if (n < capacity) continue;
         if (capacity > MAX_LINE_BYTES) {
-            ok = say_fail(err, DK_ERROR_FORMAT, "%s: a line has more than %zu bytes: this is no manifest", m->path,
+            ok = say_fail(err, DK_ERROR_FORMAT,
+                          "%s: a line has more than %zu bytes: this is no manifest", m->path,
                           MAX_LINE_BYTES);
             break;
         }
@@ -125,7 +131,8 @@ bool manifest_refresh(struct manifest *m, struct dk_error *err)
     int file = open(m->path, O_RDONLY | O_CLOEXEC);
     if (file < 0 && errno == ENOENT && m->read_bytes == 0) return true;
     if (file < 0)
-        return say_fail(err, DK_ERROR_FILE, "%s: cannot read: %s; what was made cannot be known any more", m->path,
+        return say_fail(err, DK_ERROR_FILE,
+                        "%s: cannot read: %s; what was made cannot be known any more", m->path,
                         strerror(errno));
     bool ok = fstat(file, &status) == 0;
     if (ok && status.st_size < m->read_bytes) forget(m); /* somebody replaced it */
@@ -159,7 +166,8 @@ json_t *manifest_line(const struct manifest *m, const struct manifest_entry *ent
 {
     int file = open(m->path, O_RDONLY | O_CLOEXEC);
     char *line = text_alloc(entry->line_bytes + 1);
-    bool ok = file >= 0 && pread(file, line, entry->line_bytes, (off_t)entry->at) == (ssize_t)entry->line_bytes;
+    bool ok = file >= 0 &&
+              pread(file, line, entry->line_bytes, (off_t)entry->at) == (ssize_t)entry->line_bytes;
     json_t *object = ok ? json_loadb(line, entry->line_bytes, 0, NULL) : NULL;
     if (file >= 0) close(file);
     free(line);
@@ -168,8 +176,8 @@ json_t *manifest_line(const struct manifest *m, const struct manifest_entry *ent
 
 /* ---- appending ----------------------------------------------------------------------------- */
 
-/* The name of a new file survives a power cut only once its folder is synced; where that cannot be done it is no
- * failure. */
+/* The name of a new file survives a power cut only once its folder is synced; where that cannot be
+ * done it is no failure. */
 static void sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -182,12 +190,15 @@ static void sync_folder(const char *path)
 }
 
 /* One write; what did not fit is taken back, so that a full disk leaves no half line. */
-static bool append_text(int file, const char *path, const char *text, size_t n, struct dk_error *err)
+static bool append_text(int file, const char *path, const char *text, size_t n,
+                        struct dk_error *err)
 {
     struct stat status;
     char last = '\n';
-    if (fstat(file, &status) != 0) return say_fail(err, DK_ERROR_FILE, "%s: %s", path, strerror(errno));
-    bool torn = status.st_size > 0 && pread(file, &last, 1, status.st_size - 1) == 1 && last != '\n';
+    if (fstat(file, &status) != 0)
+        return say_fail(err, DK_ERROR_FILE, "%s: %s", path, strerror(errno));
+    bool torn =
+        status.st_size > 0 && pread(file, &last, 1, status.st_size - 1) == 1 && last != '\n';
     if (torn && write(file, "\n", 1) != 1)
         return say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(errno));
     ssize_t written = write(file, text, n);
@@ -198,18 +209,20 @@ static bool append_text(int file, const char *path, const char *text, size_t n, 
     }
     if (written == (ssize_t)n) why = errno;
     if (written > 0 && ftruncate(file, status.st_size + torn) != 0) why = errno;
-    return say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s; the picture does not count as done", path,
-                    strerror(why));
+    return say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s; the picture does not count as done",
+                    path, strerror(why));
 }
 
-bool manifest_append(const char *path, const json_t *line, struct claims *claims, struct dk_error *err)
+bool manifest_append(const char *path, const json_t *line, struct claims *claims,
+                     struct dk_error *err)
 {
     char *json = metadata_line(line), *text = text_format("%s\n", json);
     bool ok = claims_wait(claims, MANIFEST_CLAIM, err);
     if (ok) {
         int file = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-        ok = file >= 0 ? append_text(file, path, text, strlen(text), err)
-                       : say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(errno));
+        ok = file >= 0
+                 ? append_text(file, path, text, strlen(text), err)
+                 : say_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(errno));
         if (file >= 0) close(file);
         claims_release(claims, MANIFEST_CLAIM);
     }

@@ -9,10 +9,11 @@
 #include <jansson.h>
 
 /*
- * FOLDER/manifest.jsonl has one JSON object a line: "job" (its identity), "outcome" ("done" or "failed"), "file",
- * "bytes", "sha256", "settings", times and more. Of several lines for one job the last counts. A line is appended in
- * one write under a claim of its own and synced before the job counts as done. A line cut short by a power cut, or
- * damaged otherwise, is no entry; the next append begins on a new line.
+ * FOLDER/manifest.jsonl has one JSON object a line: "job" (its identity), "outcome" ("done" or
+ * "failed"), "file", "bytes", "sha256", "settings", times and more. Of several lines for one job
+ * the last counts. A line is appended in one write under a claim of its own and synced before the
+ * job counts as done. A line cut short by a power cut, or damaged otherwise, is no entry; the next
+ * append begins on a new line.
  */
 #define MANIFEST_NAME  "manifest.jsonl"
 #define MANIFEST_CLAIM "manifest"
@@ -21,7 +22,8 @@ struct manifest_entry {
     char *job, *file;
     char sha256[65];
     long long size_bytes, index;
-    long long at; /* where its line is, of line_bytes: a line in memory would take ten times the room */
+    long long
+        at; /* where its line is, of line_bytes: a line in memory would take ten times the room */
     size_t line_bytes;
     bool is_done;
     bool is_new; /* appended after manifest_open */
@@ -47,9 +49,11 @@ const struct manifest_entry *manifest_find(const struct manifest *manifest, cons
 json_t *manifest_line(const struct manifest *manifest, const struct manifest_entry *entry);
 
 /* Appends and syncs. Uses only the path, so another thread may read meanwhile. */
-bool manifest_append(const char *path, const json_t *line, struct claims *claims, struct dk_error *err);
+bool manifest_append(const char *path, const json_t *line, struct claims *claims,
+                     struct dk_error *err);
 
-/* True for a relative name without "..", hidden parts or empty ones: manifests are copied around. */
+/* True for a relative name without "..", hidden parts or empty ones: manifests are copied around.
+ */
 bool manifest_is_inside(const char *file);
 
 /* SHA-256 and size of a file. */

@@ -26,7 +26,8 @@
 /* The plan takes over what the request keeps, and returns where it now is. */
 static struct request *own(struct plan *plan, const struct request *request, size_t line)
 {
-    plan->lines = list_room(plan->lines, plan->n_lines, &plan->lines_capacity, sizeof(struct plan_line *));
+    plan->lines =
+        list_room(plan->lines, plan->n_lines, &plan->lines_capacity, sizeof(struct plan_line *));
     struct plan_line *owned = text_alloc(sizeof *owned);
     *owned = (struct plan_line){*request, line};
     plan->lines[plan->n_lines++] = owned;
@@ -83,7 +84,8 @@ static bool read_axis(struct axes *axes, const char *text, size_t n, struct dk_e
     char *all = text_trimmed(text, n), *equals = strchr(all, '=');
     bool ok = equals && equals > all && axes->n_items < MAX_AXES;
     if (!ok)
-        say_fail(err, DK_ERROR_ARGUMENT, "--matrix: found \"%.100s\", expected OPTION=A,B,... at most %d times", all,
+        say_fail(err, DK_ERROR_ARGUMENT,
+                 "--matrix: found \"%.100s\", expected OPTION=A,B,... at most %d times", all,
                  MAX_AXES);
     if (ok) {
         struct axis *axis = &axes->items[axes->n_items++];
@@ -92,7 +94,8 @@ static bool read_axis(struct axes *axes, const char *text, size_t n, struct dk_e
         bool number = option && (option->kind == OPTION_INTEGER || option->kind == OPTION_SEED);
         if (!option || option->use != USE_RECORDED || !(option->commands & COMMAND_JOB)) {
             const char *near = option_nearest(axis->name, COMMAND_JOB);
-            ok = say_fail(err, DK_ERROR_ARGUMENT, "--matrix: \"%.100s\" is no setting of a picture%s%s%s", axis->name,
+            ok = say_fail(err, DK_ERROR_ARGUMENT,
+                          "--matrix: \"%.100s\" is no setting of a picture%s%s%s", axis->name,
                           near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         }
         ok = ok && values_read(&axis->values, "matrix", equals + 1, number, err);
@@ -116,8 +119,8 @@ static bool read_axes(struct axes *axes, const char *text, struct dk_error *err)
 
 struct spread {
     struct plan *plan;
-    size_t line, repeat; /* repeat: equal lines before this one */
-    size_t ordinal;      /* of the line, from 0 */
+    size_t line, repeat;   /* repeat: equal lines before this one */
+    size_t ordinal;        /* of the line, from 0 */
     struct request *items; /* what the line has come to so far */
     int *n_passes;
     size_t n_items, capacity, passes_capacity;
@@ -140,12 +143,14 @@ static uint64_t derive_seed(const struct request *request, size_t repeat)
     return strtoull(digits, NULL, 16);
 }
 
-static bool list_seeds(struct spread *s, const struct request *request, uint64_t **seeds, size_t *n_seeds)
+static bool list_seeds(struct spread *s, const struct request *request, uint64_t **seeds,
+                       size_t *n_seeds)
 {
     struct values values = {NULL, 0, 0};
     const char *list = request->batch.seeds;
     if (list && request->count > 1)
-        return say_fail(s->err, DK_ERROR_ARGUMENT, "--seeds: found --count too; --seeds says how many already");
+        return say_fail(s->err, DK_ERROR_ARGUMENT,
+                        "--seeds: found --count too; --seeds says how many already");
     bool ok = !list || values_read(&values, "seeds", list, true, s->err);
     *n_seeds = list ? values.n_items : (size_t)request->count;
     *seeds = text_alloc(*n_seeds * sizeof **seeds);
@@ -154,7 +159,8 @@ static bool list_seeds(struct spread *s, const struct request *request, uint64_t
     for (size_t i = 0; ok && i < *n_seeds; i++) {
         (*seeds)[i] = base + i;
         if (list && !text_to_uint64(values.items[i], &(*seeds)[i]))
-            ok = say_fail(s->err, DK_ERROR_ARGUMENT, "--seeds: found \"%.60s\", expected numbers as 1,2,3 or 1..8",
+            ok = say_fail(s->err, DK_ERROR_ARGUMENT,
+                          "--seeds: found \"%.60s\", expected numbers as 1,2,3 or 1..8",
                           values.items[i]);
     }
     values_free(&values);
@@ -168,7 +174,8 @@ static bool is_dynamic(const struct request *request, const char *text)
 }
 
 /* The text with its choices made by the seed, kept by owner. */
-static const char *choose(struct request *owner, const char *text, uint64_t seed, struct dk_error *err)
+static const char *choose(struct request *owner, const char *text, uint64_t seed,
+                          struct dk_error *err)
 {
     char *chosen;
     if (!is_dynamic(owner, text)) return text;
@@ -196,7 +203,8 @@ static bool add_picture(struct spread *s, struct request *owner, const char *pro
     int n_passes = 0;
     if (!dk_resolve(s->plan->model, &request.settings, &n_passes, s->err)) return false;
     if (s->plan->n_jobs + s->n_items >= MAX_JOBS)
-        return say_fail(s->err, DK_ERROR_ARGUMENT, "more than %zu pictures; split the file", MAX_JOBS);
+        return say_fail(s->err, DK_ERROR_ARGUMENT, "more than %zu pictures; split the file",
+                        MAX_JOBS);
     s->items = list_room(s->items, s->n_items, &s->capacity, sizeof *s->items);
     s->n_passes = list_room(s->n_passes, s->n_items, &s->passes_capacity, sizeof *s->n_passes);
     s->items[s->n_items] = request;
@@ -220,13 +228,16 @@ static bool add_prompts(struct spread *s, struct request *owner)
     char **prompts;
     size_t n_prompts;
     bool complete;
-    if (!owner->batch.combinatorial || !is_dynamic(owner, owner->settings.prompt)) return add_seeds(s, owner, NULL);
-    if (!dk_expand_all(owner->settings.prompt, owner->batch.wildcards, MAX_COMBINATIONS, &prompts, &n_prompts,
-                       &complete, s->err))
+    if (!owner->batch.combinatorial || !is_dynamic(owner, owner->settings.prompt))
+        return add_seeds(s, owner, NULL);
+    if (!dk_expand_all(owner->settings.prompt, owner->batch.wildcards, MAX_COMBINATIONS, &prompts,
+                       &n_prompts, &complete, s->err))
         return false;
     bool ok = complete || say_fail(s->err, DK_ERROR_ARGUMENT,
-                                   "--combinatorial: the prompt has more than %zu combinations", MAX_COMBINATIONS);
-    for (size_t i = 0; ok && i < n_prompts; i++) ok = add_seeds(s, owner, request_keep(owner, prompts[i]));
+                                   "--combinatorial: the prompt has more than %zu combinations",
+                                   MAX_COMBINATIONS);
+    for (size_t i = 0; ok && i < n_prompts; i++)
+        ok = add_seeds(s, owner, request_keep(owner, prompts[i]));
     dk_prompts_free(prompts, n_prompts);
     return ok;
 }
@@ -238,7 +249,8 @@ static bool add_combinations(struct spread *s, const struct request *line, const
         struct request *owner = own(s->plan, line, s->line);
         owner->kept = NULL;
         for (size_t i = 0; i < axes->n_items; i++)
-            if (!batch_set(owner, axes->items[i].name, axes->items[i].values.items[at[i]], s->err)) return false;
+            if (!batch_set(owner, axes->items[i].name, axes->items[i].values.items[at[i]], s->err))
+                return false;
         if (!add_prompts(s, owner)) return false;
         size_t i = axes->n_items;
         while (i > 0 && ++at[i - 1] == axes->items[i - 1].values.n_items) at[--i] = 0;
@@ -251,22 +263,28 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* A plugin is a program: only who starts the batch may name one, not a file that came from somewhere. */
-static bool check_plugins(const struct plan *plan, const struct request *line, const struct axes *axes,
-                          struct dk_error *err)
+/* A plugin is a program: only who starts the batch may name one, not a file that came from
+ * somewhere. */
+static bool check_plugins(const struct plan *plan, const struct request *line,
+                          const struct axes *axes, struct dk_error *err)
 {
     const char *plugin = line->settings.scheduler;
-    if (same_text(plugin, plan->defaults->settings.scheduler) || !strchr(plugin, '/')) plugin = NULL;
+    if (same_text(plugin, plan->defaults->settings.scheduler) || !strchr(plugin, '/'))
+        plugin = NULL;
     bool own_axes = !same_text(line->batch.matrix, plan->defaults->batch.matrix);
     for (size_t i = 0; own_axes && i < axes->n_items; i++) {
         const struct option *option = option_find(axes->items[i].name, strlen(axes->items[i].name));
-        for (size_t k = 0; strcmp(option->name, "scheduler") == 0 && k < axes->items[i].values.n_items; k++)
-            if (strchr(axes->items[i].values.items[k], '/')) plugin = axes->items[i].values.items[k];
+        for (size_t k = 0;
+             strcmp(option->name, "scheduler") == 0 && k < axes->items[i].values.n_items; k++)
+            if (strchr(axes->items[i].values.items[k], '/'))
+                plugin = axes->items[i].values.items[k];
     }
-    return !plugin || say_fail(err, DK_ERROR_ARGUMENT,
-                               "--scheduler: %.300s is a plugin, that is a program: name it on the command line if "
-                               "you trust it",
-                               plugin);
+    return !plugin ||
+           say_fail(
+               err, DK_ERROR_ARGUMENT,
+               "--scheduler: %.300s is a plugin, that is a program: name it on the command line if "
+               "you trust it",
+               plugin);
 }
 
 /* ---- identities ---------------------------------------------------------------------------- */
@@ -321,13 +339,16 @@ static bool check_parts(const char *name, struct dk_error *err)
     for (const char *p = name; *p;) {
         size_t n = strcspn(p, "/");
         if (n > MAX_PART_BYTES)
-            return say_fail(err, DK_ERROR_ARGUMENT, "--name: \"%.60s...\" has %zu bytes, expected at most %d; shorten a "
-                            "field as in {prompt:40}", p, n, MAX_PART_BYTES);
+            return say_fail(err, DK_ERROR_ARGUMENT,
+                            "--name: \"%.60s...\" has %zu bytes, expected at most %d; shorten a "
+                            "field as in {prompt:40}",
+                            p, n, MAX_PART_BYTES);
         p += n + (p[n] == '/');
     }
     return manifest_is_inside(name) ||
            say_fail(err, DK_ERROR_ARGUMENT,
-                    "--name: \"%.200s\" has an empty or hidden part or leads out of the folder", name);
+                    "--name: \"%.200s\" has an empty or hidden part or leads out of the folder",
+                    name);
 }
 
 /* Two names that differ in case alone are one on some file systems. */
@@ -338,7 +359,8 @@ static char *lower(const char *name)
     return copy;
 }
 
-/* The name itself, or the first of "name-2.png", "name-3.png", ... that is not given yet. Takes name over. */
+/* The name itself, or the first of "name-2.png", "name-3.png", ... that is not given yet. Takes
+ * name over. */
 static char *unique(struct plan *plan, char *name)
 {
     char *key = lower(name);
@@ -346,7 +368,8 @@ static char *unique(struct plan *plan, char *name)
     free(key);
     if (number == 1) return name;
     for (;; number++) {
-        char *numbered = text_format("%.*s-%zu%s", (int)strlen(name) - 4, name, number, name + strlen(name) - 4);
+        char *numbered =
+            text_format("%.*s-%zu%s", (int)strlen(name) - 4, name, number, name + strlen(name) - 4);
         key = lower(numbered);
         size_t used = tally_get(&plan->names, key);
         if (used == 0) {
@@ -372,17 +395,20 @@ static char *make_name(struct plan *plan, const struct job *job, struct dk_error
     request.output = template; /* before .png is added, so that x.jpg is refused */
     bool ok = output_check(&request, &why);
     request.output = full;
-    char *path = ok ? output_name(&request, plan->provenance->model_name, (int)job->index, &why) : NULL;
+    char *path =
+        ok ? output_name(&request, plan->provenance->model_name, (int)job->index, &why) : NULL;
     free(full);
     if (!path) {
-        const char *sentence = strncmp(why.message, "--output: ", 10) == 0 ? why.message + 10 : why.message;
+        const char *sentence =
+            strncmp(why.message, "--output: ", 10) == 0 ? why.message + 10 : why.message;
         say_fail(err, why.code, "--name: %.900s", sentence);
         return NULL;
     }
     char *name = text_copy(path + strlen(plan->folder) + 1), *slash = strrchr(name, '/');
     char *last = slash ? slash + 1 : name;
     if (*last == '.' || is_reserved(last)) {
-        char *longer = text_format("%.*spicture%s%s", (int)(last - name), name, *last == '.' ? "" : "-", last);
+        char *longer =
+            text_format("%.*spicture%s%s", (int)(last - name), name, *last == '.' ? "" : "-", last);
         free(name);
         name = longer;
     }
@@ -399,7 +425,10 @@ static bool commit(struct spread *s)
     struct plan *plan = s->plan;
     for (size_t i = 0; i < s->n_items; i++) {
         struct job *job = text_alloc(sizeof *job);
-        *job = (struct job){.request = s->items[i], .index = plan->n_jobs + 1, .line = s->line, .n_passes = s->n_passes[i]};
+        *job = (struct job){.request = s->items[i],
+                            .index = plan->n_jobs + 1,
+                            .line = s->line,
+                            .n_passes = s->n_passes[i]};
         char *name = make_name(plan, job, s->err);
         if (!name) {
             free(job);
@@ -407,7 +436,8 @@ static bool commit(struct spread *s)
         }
         identify(plan, job);
         job->name = unique(plan, name);
-        plan->jobs = list_room(plan->jobs, plan->n_jobs, &plan->jobs_capacity, sizeof(struct job *));
+        plan->jobs =
+            list_room(plan->jobs, plan->n_jobs, &plan->jobs_capacity, sizeof(struct job *));
         plan->jobs[plan->n_jobs++] = job;
     }
     return true;
@@ -429,7 +459,8 @@ bool plan_add(struct plan *plan, struct request *request, size_t line, struct dk
     struct spread s = {.plan = plan, .line = line, .err = &why};
     size_t n_jobs = plan->n_jobs;
     struct request *owned = own(plan, request, line);
-    bool ok = read_axes(&axes, owned->batch.matrix, &why) && check_plugins(plan, owned, &axes, &why);
+    bool ok =
+        read_axes(&axes, owned->batch.matrix, &why) && check_plugins(plan, owned, &axes, &why);
     s.ordinal = plan->n_added++;
     if (ok && owned->random_seed) {
         char *text = text_format("%s\n%s", owned->settings.prompt,

@@ -8,13 +8,15 @@
 #include "options.h"
 
 /*
- * A line is multiplied: each combination of --matrix (the first one outermost), then each prompt of its template when
- * combinatorial, then each seed. What depends on chance does so through the seed alone. A line without a seed, or with
- * random or -1, gets one that follows from its prompt, its negative prompt and how many equal lines stand before it:
- * lines differ, and a second run asks for the same pictures.
+ * A line is multiplied: each combination of --matrix (the first one outermost), then each prompt of
+ * its template when combinatorial, then each seed. What depends on chance does so through the seed
+ * alone. A line without a seed, or with random or -1, gets one that follows from its prompt, its
+ * negative prompt and how many equal lines stand before it: lines differ, and a second run asks for
+ * the same pictures.
  *
- * A job's identity is SHA-256 over all its resolved settings that were not left alone, the model's fingerprint, and a
- * number among equal jobs. The place in the file, the file's name and the machine have no part in it.
+ * A job's identity is SHA-256 over all its resolved settings that were not left alone, the model's
+ * fingerprint, and a number among equal jobs. The place in the file, the file's name and the
+ * machine have no part in it.
  */
 enum job_state {
     JOB_OPEN,
@@ -52,7 +54,8 @@ struct plan {
 
 /* A request with the defaults, to be changed by a line. Hand it to plan_add or free it. */
 void plan_line_init(const struct plan *plan, struct request *request);
-/* Takes the request over in any case. False leaves the plan as it was; the sentence begins with "file:line:". */
+/* Takes the request over in any case. False leaves the plan as it was; the sentence begins with
+ * "file:line:". */
 bool plan_add(struct plan *plan, struct request *request, size_t line, struct dk_error *err);
 void plan_free(struct plan *plan);
 

@@ -80,8 +80,8 @@ static void describe(const struct report *report, char *text, size_t size)
     if (report->growing)
         snprintf(text, size, "%zu done%s", report->n_done, failed);
     else
-        snprintf(text, size, "%zu of %zu done%s, %zu left%s", report->n_done, report->n_jobs, failed, n_left(report),
-                 speed);
+        snprintf(text, size, "%zu of %zu done%s, %zu left%s", report->n_done, report->n_jobs,
+                 failed, n_left(report), speed);
 }
 
 static void show(struct report *report, bool now, const char *more)
@@ -180,7 +180,8 @@ static void put_counts(const struct report *report, json_t *event)
     json_object_set_new(event, "failed", json_integer((json_int_t)report->n_failed));
     json_object_set_new(event, "left", json_integer((json_int_t)n_left(report)));
     json_object_set_new(event, "pictures_per_minute", json_real(milliseconds(rate)));
-    json_object_set_new(event, "eta_s", isfinite(left_s) ? json_real(milliseconds(left_s)) : json_null());
+    json_object_set_new(event, "eta_s",
+                        isfinite(left_s) ? json_real(milliseconds(left_s)) : json_null());
 }
 
 static json_t *new_event(const char *name, const struct job *job)
@@ -251,7 +252,8 @@ void report_done(struct report *report, const struct job *job, const json_t *lin
         clear_line(report);
         json_t *event = new_event("done", job);
         json_object_set_new(event, "output", json_string(path));
-        json_object_set_new(event, "seed", json_incref(json_object_get(json_object_get(line, "settings"), "seed")));
+        json_object_set_new(
+            event, "seed", json_incref(json_object_get(json_object_get(line, "settings"), "seed")));
         json_object_set(event, "seconds", json_object_get(line, "seconds"));
         put_counts(report, event);
         print_event(report, event);
@@ -266,8 +268,8 @@ void report_done(struct report *report, const struct job *job, const json_t *lin
     pthread_mutex_unlock(&report->lock);
 }
 
-void report_failed(struct report *report, const struct job *job, const char *source, const char *sentence,
-                   bool by_others)
+void report_failed(struct report *report, const struct job *job, const char *source,
+                   const char *sentence, bool by_others)
 {
     pthread_mutex_lock(&report->lock);
     report->n_failed++;
@@ -278,8 +280,8 @@ void report_failed(struct report *report, const struct job *job, const char *sou
         put_counts(report, event);
         print_event(report, event);
     }
-    say_error("%s:%zu: picture %zu%s: %s", source, job->line, job->index, by_others ? " (by another process)" : "",
-              sentence);
+    say_error("%s:%zu: picture %zu%s: %s", source, job->line, job->index,
+              by_others ? " (by another process)" : "", sentence);
     pthread_mutex_unlock(&report->lock);
 }
 
@@ -297,9 +299,11 @@ void report_end(struct report *report, int status)
         char spent[32];
         double seconds = progress_now_s() - report->start_s;
         print_eta(spent, sizeof spent, seconds);
-        fprintf(stderr, "%zu of %zu done, %zu failed, %zu left; %zu made here in %s", report->n_done, report->n_jobs,
-                report->n_failed, n_left(report), report->n_made, spent);
-        if (report->n_made > 0 && seconds > 0) fprintf(stderr, ", %.1f pictures/min", 60 * (double)report->n_made / seconds);
+        fprintf(stderr, "%zu of %zu done, %zu failed, %zu left; %zu made here in %s",
+                report->n_done, report->n_jobs, report->n_failed, n_left(report), report->n_made,
+                spent);
+        if (report->n_made > 0 && seconds > 0)
+            fprintf(stderr, ", %.1f pictures/min", 60 * (double)report->n_made / seconds);
         fputc('\n', stderr);
     }
     pthread_mutex_unlock(&report->lock);

@@ -40,7 +40,8 @@ static void entries_add(struct entries *entries, const char *file, long long ind
         free(entries->items);
         entries->items = larger;
     }
-    entries->items[entries->n_items++] = (struct entry){text_copy(file), index, recorded, json_incref(settings)};
+    entries->items[entries->n_items++] =
+        (struct entry){text_copy(file), index, recorded, json_incref(settings)};
 }
 
 static void entries_free(struct entries *entries)
@@ -68,11 +69,14 @@ static bool is_file(const char *folder, const char *name)
     return ok;
 }
 
-static void from_manifest(struct entries *entries, const char *folder, const struct manifest *manifest)
+static void from_manifest(struct entries *entries, const char *folder,
+                          const struct manifest *manifest)
 {
     for (size_t i = 0; i < manifest->n_entries; i++) {
         const struct manifest_entry *entry = &manifest->entries[i];
-        if (!entry->is_done || manifest_find(manifest, entry->job) != entry || !is_file(folder, entry->file)) continue;
+        if (!entry->is_done || manifest_find(manifest, entry->job) != entry ||
+            !is_file(folder, entry->file))
+            continue;
         entries_add(entries, entry->file, entry->index, entry, NULL);
     }
 }
@@ -83,8 +87,10 @@ static void from_folder(struct entries *entries, const char *folder)
     DIR *dir = opendir(folder);
     for (struct dirent *item; dir && (item = readdir(dir));) {
         size_t n = strlen(item->d_name);
-        if (item->d_name[0] == '.' || n < 5 || strcasecmp(item->d_name + n - 4, ".png") != 0) continue;
-        if (strncmp(item->d_name, "contact.", 8) == 0 || strncmp(item->d_name, "contact-", 8) == 0) continue;
+        if (item->d_name[0] == '.' || n < 5 || strcasecmp(item->d_name + n - 4, ".png") != 0)
+            continue;
+        if (strncmp(item->d_name, "contact.", 8) == 0 || strncmp(item->d_name, "contact-", 8) == 0)
+            continue;
         struct record record;
         struct dk_error ignored = {0};
         char *path = text_format("%s/%s", folder, item->d_name);
@@ -98,7 +104,8 @@ static void from_folder(struct entries *entries, const char *folder)
     if (dir) closedir(dir);
 }
 
-/* Reads what the manifest says about the picture, or lets go of it: a thousand of them would be many megabytes. */
+/* Reads what the manifest says about the picture, or lets go of it: a thousand of them would be
+ * many megabytes. */
 static void load(struct entry *entry, const struct manifest *manifest)
 {
     if (!entry->recorded) return;
@@ -130,8 +137,9 @@ static char *show(const json_t *value)
 /* "seed 7, 64x64, 4 steps of ddim, guidance 4, ..." - what is at its zero is not told. Free it. */
 static char *describe(const struct entry *entry)
 {
-    static const char *const apart[] = {"prompt", "negative", "template", "seed", "size", "steps", "scheduler",
-                                        "guidance", "darkroom", "model-fingerprint", "cpu", "model", "rng", "eta"};
+    static const char *const apart[] = {
+        "prompt",   "negative", "template",          "seed", "size",  "steps", "scheduler",
+        "guidance", "darkroom", "model-fingerprint", "cpu",  "model", "rng",   "eta"};
     char *text = NULL;
     size_t n_bytes;
     const char *key;
@@ -154,7 +162,8 @@ static char *describe(const struct entry *entry)
     {
         bool skip = json_is_null(value) || json_is_false(value) || json_integer_value(value) == 0;
         if (json_is_string(value) || json_is_real(value) || json_is_true(value)) skip = false;
-        for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) skip = skip || strcmp(apart[i], key) == 0;
+        for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++)
+            skip = skip || strcmp(apart[i], key) == 0;
         if (skip) continue;
         char *shown = show(value);
         fprintf(out, ", %s %s", strcmp(key, "model-name") == 0 ? "model" : key, shown);
@@ -168,7 +177,10 @@ static char *describe(const struct entry *entry)
 static void put_html(FILE *out, const char *text)
 {
     for (; *text; text++) {
-        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : "&quot;";
+        const char *entity = *text == '&'   ? "&amp;"
+                             : *text == '<' ? "&lt;"
+                             : *text == '>' ? "&gt;"
+                                            : "&quot;";
         if (strchr("&<>\"", *text))
             fputs(entity, out);
         else
@@ -180,7 +192,8 @@ static void put_url(FILE *out, const char *file)
 {
     for (; *file; file++) {
         unsigned char c = (unsigned char)*file;
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~/", c);
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                     strchr("-._~/", c);
         fprintf(out, plain ? "%c" : "%%%02X", c);
     }
 }
@@ -193,7 +206,8 @@ static const char style[] =
     "input{font:inherit;padding:.3rem .6rem;min-width:16rem}\n"
     "main{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:1rem}\n"
     "figure{margin:0;border:1px solid var(--line);border-radius:6px;overflow:hidden}\n"
-    "figure a{display:flex;height:13rem;align-items:center;justify-content:center;background:#8882}\n"
+    "figure "
+    "a{display:flex;height:13rem;align-items:center;justify-content:center;background:#8882}\n"
     "img{width:100%;height:100%;object-fit:contain}\n"
     "img.small{image-rendering:pixelated}\n"
     "figcaption{padding:.5rem .7rem;overflow-wrap:anywhere}\n"
@@ -205,7 +219,8 @@ static const char script[] =
     "const box=document.querySelector('input'),all=[...document.querySelectorAll('figure')];\n"
     "box.hidden=false;\n"
     "box.addEventListener('input',()=>{const words=box.value.toLowerCase().split(/\\s+/);\n"
-    "for(const f of all){const t=f.textContent.toLowerCase();f.hidden=!words.every(w=>t.includes(w));}});\n";
+    "for(const f of all){const "
+    "t=f.textContent.toLowerCase();f.hidden=!words.every(w=>t.includes(w));}});\n";
 
 static void put_paragraph(FILE *out, const char *class, const char *label, const char *text)
 {
@@ -228,7 +243,9 @@ static void put_figure(FILE *out, const struct entry *entry)
     fputs("\" alt=\"", out);
     put_html(out, prompt ? prompt : entry->file);
     fputc('"', out);
-    if (sized) fprintf(out, " width=\"%d\" height=\"%d\"%s", width, height, width < 160 ? " class=\"small\"" : "");
+    if (sized)
+        fprintf(out, " width=\"%d\" height=\"%d\"%s", width, height,
+                width < 160 ? " class=\"small\"" : "");
     fputs("></a><figcaption>", out);
     put_paragraph(out, "prompt", "", prompt && *prompt ? prompt : entry->file);
     put_paragraph(out, "negative", "not: ", text_of(entry, "negative"));
@@ -259,7 +276,8 @@ static void make_key(const struct entries *entries, char hex[65])
     sha256_add(&sha, DK_VERSION, sizeof DK_VERSION);
     for (size_t i = 0; i < entries->n_items; i++) {
         const struct entry *entry = &entries->items[i];
-        char *text = text_format("%s %s %lld", entry->file, entry->recorded ? entry->recorded->sha256 : "", entry->index);
+        char *text = text_format("%s %s %lld", entry->file,
+                                 entry->recorded ? entry->recorded->sha256 : "", entry->index);
         sha256_add(&sha, text, strlen(text) + 1);
         free(text);
     }
@@ -268,7 +286,8 @@ static void make_key(const struct entries *entries, char hex[65])
 
 static bool has_key(const char *folder, const char *key)
 {
-    char *path = text_format("%s/index.html", folder), end[256] = "", *wanted = text_format(KEY_START "%s", key);
+    char *path = text_format("%s/index.html", folder), end[256] = "",
+         *wanted = text_format(KEY_START "%s", key);
     FILE *file = fopen(path, "re");
     bool found = file && fseek(file, -(long)(sizeof end - 1), SEEK_END) == 0 &&
                  fread(end, 1, sizeof end - 1, file) > 0 && strstr(end, wanted);
@@ -278,19 +297,22 @@ static bool has_key(const char *folder, const char *key)
     return found;
 }
 
-static bool write_html(const char *folder, struct entries *entries, const struct manifest *manifest, const char *key,
-                       struct dk_error *err)
+static bool write_html(const char *folder, struct entries *entries, const struct manifest *manifest,
+                       const char *key, struct dk_error *err)
 {
-    char *path = text_format("%s/index.html", folder), *temporary = text_format("%s/.index-%ld.tmp", folder, (long)getpid());
+    char *path = text_format("%s/index.html", folder),
+         *temporary = text_format("%s/.index-%ld.tmp", folder, (long)getpid());
     FILE *out = fopen(temporary, "wxe");
     bool ok = out || say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s", path, strerror(errno));
     if (ok) {
         fprintf(out,
                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Contact sheet</title>\n"
+                "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Contact "
+                "sheet</title>\n"
                 "<style>\n%s</style></head><body>\n"
                 "<header><h1>Contact sheet</h1><span>%zu picture%s</span>"
-                "<input type=\"search\" hidden placeholder=\"filter by prompt or setting\" aria-label=\"filter\">"
+                "<input type=\"search\" hidden placeholder=\"filter by prompt or setting\" "
+                "aria-label=\"filter\">"
                 "</header>\n<main>\n",
                 style, entries->n_items, entries->n_items == 1 ? "" : "s");
         for (size_t i = 0; i < entries->n_items; i++) {
@@ -298,7 +320,8 @@ static bool write_html(const char *folder, struct entries *entries, const struct
             put_figure(out, &entries->items[i]);
             unload(&entries->items[i]);
         }
-        fprintf(out, "</main>\n<script>\n%s</script></body></html>\n" KEY_START "%s -->\n", script, key);
+        fprintf(out, "</main>\n<script>\n%s</script></body></html>\n" KEY_START "%s -->\n", script,
+                key);
         ok = close_file(out, temporary, path, err);
     }
     free(path);
@@ -332,17 +355,20 @@ static void draw_picture(cairo_t *cr, const struct dk_image *image, double x, do
         double scale = fmin((double)BOX_PX / w, (double)BOX_PX / h);
         if (scale > 1) scale = floor(scale);
         cairo_save(cr);
-        cairo_translate(cr, x + floor((BOX_PX - w * scale) / 2), y + floor((BOX_PX - h * scale) / 2));
+        cairo_translate(cr, x + floor((BOX_PX - w * scale) / 2),
+                        y + floor((BOX_PX - h * scale) / 2));
         cairo_scale(cr, scale, scale);
         cairo_set_source_surface(cr, surface, 0, 0);
-        cairo_pattern_set_filter(cairo_get_source(cr), scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
+        cairo_pattern_set_filter(cairo_get_source(cr),
+                                 scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
         cairo_paint(cr);
         cairo_restore(cr);
     }
     cairo_surface_destroy(surface);
 }
 
-static int draw_text(cairo_t *cr, const char *text, const char *font, int n_lines, double grey, double x, double y)
+static int draw_text(cairo_t *cr, const char *text, const char *font, int n_lines, double grey,
+                     double x, double y)
 {
     PangoLayout *layout = pango_cairo_create_layout(cr);
     PangoFontDescription *description = pango_font_description_from_string(font);
@@ -363,7 +389,8 @@ static int draw_text(cairo_t *cr, const char *text, const char *font, int n_line
     return height;
 }
 
-static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entry, double x, double y)
+static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entry, double x,
+                       double y)
 {
     struct dk_image image = {0};
     struct dk_error ignored = {0};
@@ -374,7 +401,8 @@ static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entr
     cairo_fill(cr);
     if (dk_png_read(path, &image, NULL, &ignored)) draw_picture(cr, &image, x, y);
     dk_image_free(&image);
-    int height = draw_text(cr, prompt && *prompt ? prompt : entry->file, "Sans 8", 2, 0, x, y + BOX_PX + 3);
+    int height =
+        draw_text(cr, prompt && *prompt ? prompt : entry->file, "Sans 8", 2, 0, x, y + BOX_PX + 3);
     draw_text(cr, settings, "Sans 7", 2, 0.4, x, y + BOX_PX + 4 + height);
     free(path);
     free(settings);
@@ -401,27 +429,31 @@ static bool write_surface(cairo_surface_t *surface, const char *path, struct dk_
     return ok;
 }
 
-static bool write_page(const char *folder, struct entry *items, size_t n, size_t page, const struct manifest *manifest,
-                       struct dk_error *err)
+static bool write_page(const char *folder, struct entry *items, size_t n, size_t page,
+                       const struct manifest *manifest, struct dk_error *err)
 {
     int columns = (int)ceil(sqrt((double)n));
     if (columns > MAX_COLUMNS || page > 1) columns = MAX_COLUMNS;
     int rows = (int)((n + (size_t)columns - 1) / (size_t)columns);
-    cairo_surface_t *surface = cairo_image_surface_create(
-        CAIRO_FORMAT_RGB24, GAP_PX + columns * (BOX_PX + GAP_PX), GAP_PX + rows * (BOX_PX + TEXT_PX + GAP_PX));
+    cairo_surface_t *surface =
+        cairo_image_surface_create(CAIRO_FORMAT_RGB24, GAP_PX + columns * (BOX_PX + GAP_PX),
+                                   GAP_PX + rows * (BOX_PX + TEXT_PX + GAP_PX));
     cairo_t *cr = cairo_create(surface);
-    bool ok = cairo_status(cr) == CAIRO_STATUS_SUCCESS ||
-              say_fail(err, DK_ERROR_MEMORY, "contact.png: out of memory for a sheet of %zu pictures", n);
+    bool ok =
+        cairo_status(cr) == CAIRO_STATUS_SUCCESS ||
+        say_fail(err, DK_ERROR_MEMORY, "contact.png: out of memory for a sheet of %zu pictures", n);
     if (ok) {
         cairo_set_source_rgb(cr, 1, 1, 1);
         cairo_paint(cr);
         for (size_t i = 0; i < n; i++) {
             load(&items[i], manifest);
-            draw_entry(cr, folder, &items[i], GAP_PX + (double)(i % (size_t)columns) * (BOX_PX + GAP_PX),
+            draw_entry(cr, folder, &items[i],
+                       GAP_PX + (double)(i % (size_t)columns) * (BOX_PX + GAP_PX),
                        GAP_PX + (double)(i / (size_t)columns) * (BOX_PX + TEXT_PX + GAP_PX));
             unload(&items[i]);
         }
-        char *path = page == 1 ? text_format("%s/contact.png", folder) : text_format("%s/contact-%zu.png", folder, page);
+        char *path = page == 1 ? text_format("%s/contact.png", folder)
+                               : text_format("%s/contact-%zu.png", folder, page);
         ok = write_surface(surface, path, err);
         free(path);
     }
@@ -432,8 +464,8 @@ static bool write_page(const char *folder, struct entry *items, size_t n, size_t
 
 /* ---- both ---------------------------------------------------------------------------------- */
 
-static bool write_sheet(const char *folder, struct entries *entries, const struct manifest *manifest,
-                        struct dk_error *err)
+static bool write_sheet(const char *folder, struct entries *entries,
+                        const struct manifest *manifest, struct dk_error *err)
 {
     if (entries->n_items == 0)
         return say_fail(err, DK_ERROR_FILE, "%s: holds no pictures to put on a sheet", folder);
@@ -442,10 +474,11 @@ static bool write_sheet(const char *folder, struct entries *entries, const struc
     char key[65];
     make_key(entries, key);
     if (entries->items[0].recorded && has_key(folder, key)) return true;
-    for (size_t first = 0, page = 1; ok && first < entries->n_items; first += MAX_PER_PAGE, page++) {
+    for (size_t first = 0, page = 1; ok && first < entries->n_items;
+         first += MAX_PER_PAGE, page++) {
         size_t left = entries->n_items - first;
-        ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE, page, manifest,
-                        err);
+        ok = write_page(folder, entries->items + first, left < MAX_PER_PAGE ? left : MAX_PER_PAGE,
+                        page, manifest, err);
     }
     return ok && write_html(folder, entries, manifest, key, err);
 }
@@ -468,8 +501,8 @@ int sheet_run(struct request *request, struct arguments *arguments, int argc, ch
     (void)argc;
     (void)argv;
     const char *folder = arguments->n_words == 1 ? arguments->words[0] : NULL;
-    bool ok = folder || say_fail(&err, DK_ERROR_ARGUMENT, "sheet: found %zu words, expected one folder",
-                                 arguments->n_words);
+    bool ok = folder || say_fail(&err, DK_ERROR_ARGUMENT,
+                                 "sheet: found %zu words, expected one folder", arguments->n_words);
     if (ok && (stat(folder, &status) != 0 || !S_ISDIR(status.st_mode)))
         ok = say_fail(&err, DK_ERROR_FILE, "%s: there is no such folder", folder);
     ok = ok && manifest_open(&manifest, folder, &err);

@@ -6,11 +6,12 @@
 #include "options.h"
 
 /*
- * Text (one job a line), JSON Lines (one object a line) or CSV/TSV (a header, then one job a record, which may go over
- * several lines inside quotes, RFC 4180). Without a format given, the file's ending and its first line that is not
- * blank decide: an object makes JSON Lines, a header of known names that has "prompt" makes a table.
- * UTF-8 with or without a byte order mark, lines of any length that end in LF or CRLF. Nothing is read ahead of what
- * is needed, so that a pipe can be followed line by line.
+ * Text (one job a line), JSON Lines (one object a line) or CSV/TSV (a header, then one job a
+ * record, which may go over several lines inside quotes, RFC 4180). Without a format given, the
+ * file's ending and its first line that is not blank decide: an object makes JSON Lines, a header
+ * of known names that has "prompt" makes a table. UTF-8 with or without a byte order mark, lines of
+ * any length that end in LF or CRLF. Nothing is read ahead of what is needed, so that a pipe can be
+ * followed line by line.
  */
 enum source_format { SOURCE_AUTO, SOURCE_TEXT, SOURCE_JSON, SOURCE_TABLE };
 struct batch_source {
@@ -26,7 +27,8 @@ struct batch_source {
     bool ended;
 };
 /* path "-" is standard input. */
-bool batch_source_open(struct batch_source *source, const char *path, const char *format, struct dk_error *err);
+bool batch_source_open(struct batch_source *source, const char *path, const char *format,
+                       struct dk_error *err);
 void batch_source_close(struct batch_source *source);
 
 enum source_result {
@@ -36,7 +38,7 @@ enum source_result {
     SOURCE_BROKEN /* nothing more can be read */
 };
 /* Applies the next record to the request (which holds the defaults); *line is where it begins. */
-enum source_result batch_source_next(struct batch_source *source, struct request *request, size_t *line,
-                                     struct dk_error *err);
+enum source_result batch_source_next(struct batch_source *source, struct request *request,
+                                     size_t *line, struct dk_error *err);
 
 #endif

@@ -12,10 +12,10 @@
 /* ---- by name ------------------------------------------------------------------------------- */
 
 enum tag_meaning {
-    TAG_IGNORED,  /* has no bearing on the picture */
-    TAG_NOTHING,  /* understood when it asks for nothing: 0, -1 or false */
-    TAG_TIMES,    /* multiplies the number of pictures */
-    TAG_SAMPLER,  /* A1111's title, which may hold a schedule */
+    TAG_IGNORED, /* has no bearing on the picture */
+    TAG_NOTHING, /* understood when it asks for nothing: 0, -1 or false */
+    TAG_TIMES,   /* multiplies the number of pictures */
+    TAG_SAMPLER, /* A1111's title, which may hold a schedule */
     TAG_REFUSED
 };
 
@@ -58,11 +58,13 @@ static bool asks_for_nothing(const char *value)
            (text_to_number(value, &x) && x <= 0);
 }
 
-static bool multiply_count(struct request *request, const char *name, const char *value, struct dk_error *err)
+static bool multiply_count(struct request *request, const char *name, const char *value,
+                           struct dk_error *err)
 {
     int64_t n;
     if (!text_to_integer(value, &n) || n < 1 || n > 1000000 || n * request->count > 1000000)
-        return say_fail(err, DK_ERROR_ARGUMENT, "--%s: found \"%.200s\", expected 1 to 1000000 pictures", name, value);
+        return say_fail(err, DK_ERROR_ARGUMENT,
+                        "--%s: found \"%.200s\", expected 1 to 1000000 pictures", name, value);
     char number[24];
     snprintf(number, sizeof number, "%d", (int)n * request->count);
     return option_set(request, option_find("count", 5), number, err);
@@ -78,7 +80,8 @@ static bool set_sampler(struct request *request, const char *value, struct dk_er
     return ok;
 }
 
-static bool set_tag(struct request *request, const struct tag *tag, const char *value, struct dk_error *err)
+static bool set_tag(struct request *request, const struct tag *tag, const char *value,
+                    struct dk_error *err)
 {
     if (!value) return say_fail(err, DK_ERROR_ARGUMENT, "--%s: needs a value", tag->name);
     switch (tag->meaning) {
@@ -94,8 +97,8 @@ static bool set_tag(struct request *request, const struct tag *tag, const char *
     case TAG_REFUSED:
         break;
     }
-    return say_fail(err, DK_ERROR_ARGUMENT, "--%s: found \"%.100s\", which is not supported: %s", tag->name, value,
-                    tag->instead);
+    return say_fail(err, DK_ERROR_ARGUMENT, "--%s: found \"%.100s\", which is not supported: %s",
+                    tag->name, value, tag->instead);
 }
 
 static const struct option *job_option(const char *name, struct dk_error *err)
@@ -103,11 +106,12 @@ static const struct option *job_option(const char *name, struct dk_error *err)
     const struct option *option = option_find(name, strlen(name));
     if (option && option->commands & COMMAND_JOB) return option;
     if (option && option->commands & COMMAND_BATCH)
-        say_fail(err, DK_ERROR_ARGUMENT, "--%s: is for the command line of the batch, not for one job",
-                 option->name);
+        say_fail(err, DK_ERROR_ARGUMENT,
+                 "--%s: is for the command line of the batch, not for one job", option->name);
     else {
         const char *near = option_nearest(name, COMMAND_JOB);
-        say_fail(err, DK_ERROR_ARGUMENT, "--%.100s: unknown option%s%s%s", name, near ? "; did you mean --" : "",
+        say_fail(err, DK_ERROR_ARGUMENT, "--%.100s: unknown option%s%s%s", name,
+                 near ? "; did you mean --" : "",
                  near ? near : ", expected a setting of darkroom batch", near ? "?" : "");
     }
     return NULL;
@@ -129,7 +133,8 @@ bool batch_set(struct request *request, const char *name, const char *value, str
 
 /* ---- JSON ---------------------------------------------------------------------------------- */
 
-/* An array of numbers and strings as "1,2,3", or NULL. Semicolons where a value holds a comma. Free it. */
+/* An array of numbers and strings as "1,2,3", or NULL. Semicolons where a value holds a comma. Free
+ * it. */
 static char *join_array(const json_t *array)
 {
     size_t i;
@@ -144,13 +149,15 @@ static char *join_array(const json_t *array)
     json_array_foreach(array, i, item)
     {
         if (!ok) break;
-        char *text = json_is_string(item) ? text_copy(json_string_value(item)) : metadata_line(item);
+        char *text =
+            json_is_string(item) ? text_copy(json_string_value(item)) : metadata_line(item);
         char *longer = text_format("%s%s%s", all, i == 0 ? "" : commas ? ";" : ",", text);
         free(text);
         free(all);
         all = longer;
     }
-    if (ok && commas && json_array_size(array) == 1) { /* the separator shows itself only between values */
+    if (ok && commas &&
+        json_array_size(array) == 1) { /* the separator shows itself only between values */
         char *longer = text_format("%s;", all);
         free(all);
         all = longer;
@@ -158,11 +165,13 @@ static char *join_array(const json_t *array)
     return all;
 }
 
-static bool set_array(struct request *request, const char *name, const json_t *array, struct dk_error *err)
+static bool set_array(struct request *request, const char *name, const json_t *array,
+                      struct dk_error *err)
 {
     char *text = join_array(array);
     bool ok = text ? batch_set(request, name, text, err)
-                   : say_fail(err, DK_ERROR_ARGUMENT, "--%s: expected an array of numbers or strings", name);
+                   : say_fail(err, DK_ERROR_ARGUMENT,
+                              "--%s: expected an array of numbers or strings", name);
     free(text);
     return ok;
 }
@@ -177,19 +186,24 @@ static bool set_matrix(struct request *request, const json_t *object, struct dk_
         char *values = json_is_array(value) ? join_array(value) : NULL;
         char *axis = values ? text_format("%s=%s", key, values) : NULL;
         ok = ok && (axis ? batch_set(request, "matrix", axis, err)
-                         : say_fail(err, DK_ERROR_ARGUMENT, "--matrix: \"%.100s\": expected an array of values", key));
+                         : say_fail(err, DK_ERROR_ARGUMENT,
+                                    "--matrix: \"%.100s\": expected an array of values", key));
         free(values);
         free(axis);
     }
     return ok;
 }
 
-static bool set_member(struct request *request, const char *name, const json_t *value, struct dk_error *err)
+static bool set_member(struct request *request, const char *name, const json_t *value,
+                       struct dk_error *err)
 {
-    if (json_is_array(value) && strcmp(name, "seeds") == 0) return set_array(request, name, value, err);
-    if (json_is_object(value) && strcmp(name, "matrix") == 0) return set_matrix(request, value, err);
+    if (json_is_array(value) && strcmp(name, "seeds") == 0)
+        return set_array(request, name, value, err);
+    if (json_is_object(value) && strcmp(name, "matrix") == 0)
+        return set_matrix(request, value, err);
     if (find_tag(name)) {
-        char *text = json_is_string(value) ? text_copy(json_string_value(value)) : metadata_line(value);
+        char *text =
+            json_is_string(value) ? text_copy(json_string_value(value)) : metadata_line(value);
         bool ok = batch_set(request, name, text, err);
         free(text);
         return ok;
@@ -281,9 +295,10 @@ static bool next_word(struct words *w)
         }
     }
     fclose(out);
-    return closed || say_fail(w->err, DK_ERROR_ARGUMENT,
-                              "the double quote at column %zu never closes; write \\\" for the character",
-                              (size_t)(strchr(start, '"') - w->line) + 1);
+    return closed ||
+           say_fail(w->err, DK_ERROR_ARGUMENT,
+                    "the double quote at column %zu never closes; write \\\" for the character",
+                    (size_t)(strchr(start, '"') - w->line) + 1);
 }
 
 /* --prompt and --negative take words up to the next option, with one blank between. */
@@ -320,12 +335,14 @@ static bool read_option(struct words *w, struct request *request)
         value = text_copy(equals + 1);
         ok = next_word(w);
     } else {
-        if (!batch_knows(name)) ok = batch_set(request, name, NULL, w->err); /* says what is wrong */
+        if (!batch_knows(name))
+            ok = batch_set(request, name, NULL, w->err); /* says what is wrong */
         ok = ok && next_word(w);
         if (ok && takes_value(name)) {
             if (!w->word || w->is_option)
-                ok = say_fail(w->err, DK_ERROR_ARGUMENT, "--%.100s: needs a value, found %s%.100s", name,
-                              w->word ? "the option " : "the end of the line", w->word ? w->word : "");
+                ok = say_fail(w->err, DK_ERROR_ARGUMENT, "--%.100s: needs a value, found %s%.100s",
+                              name, w->word ? "the option " : "the end of the line",
+                              w->word ? w->word : "");
             else if (is_sentence(name))
                 value = read_sentence(w);
             else
@@ -357,10 +374,12 @@ bool batch_words_apply(const char *line, struct request *request, struct dk_erro
     while (ok && w.word) {
         if (!w.is_option)
             ok = say_fail(err, DK_ERROR_ARGUMENT,
-                          "found \"%.100s\" behind an option's value, expected another option; the prompt stands first",
+                          "found \"%.100s\" behind an option's value, expected another option; the "
+                          "prompt stands first",
                           w.word);
         else if (has_prompt && strcmp(w.word, "--prompt") == 0)
-            ok = say_fail(err, DK_ERROR_ARGUMENT, "found a prompt twice, before the options and as --prompt");
+            ok = say_fail(err, DK_ERROR_ARGUMENT,
+                          "found a prompt twice, before the options and as --prompt");
         else
             ok = read_option(&w, request);
     }

@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define QUEUE_LENGTH 4
-#define MAX_FAILURES 3 /* in a row: the disk is full, the folder gone; the next one will not fare better */
+#define MAX_FAILURES                                                                               \
+    3 /* in a row: the disk is full, the folder gone; the next one will not fare better */
 
 struct item {
     struct job *job;
@@ -75,7 +76,8 @@ static bool rename_free(const char *staged, const char *path, bool replace, bool
     return !*taken && rename(staged, path) == 0;
 }
 
-/* Over NFS an answer may be lost and the repeated request find its own work: then both names are one file. */
+/* Over NFS an answer may be lost and the repeated request find its own work: then both names are
+ * one file. */
 static bool same_file(const char *a, const char *b)
 {
     struct stat first, second;
@@ -93,10 +95,12 @@ bool publish(const char *staged, const char *path, bool replace, bool *taken, st
     errno = why;
     bool no_links = errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS || errno == EMLINK;
     if (!ok && !*taken && (replace || no_links)) ok = rename_free(staged, path, replace, taken);
-    return ok || say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s", path, strerror(*taken ? EEXIST : errno));
+    return ok || say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s", path,
+                          strerror(*taken ? EEXIST : errno));
 }
 
-static bool write_staged(struct writer *w, const struct item *item, const char *staged, struct dk_error *err)
+static bool write_staged(struct writer *w, const struct item *item, const char *staged,
+                         struct dk_error *err)
 {
     const struct request *request = &item->job->request;
     if (request->no_metadata) return dk_png_write(staged, &item->image, NULL, 0, true, err);
@@ -118,7 +122,8 @@ static json_t *new_line(const struct writer *w, const struct job *job, const cha
     char host[256] = "-", *place = text_format("%s:%zu", w->o.source_name, job->line);
     size_t n_replaced;
     gethostname(host, sizeof host - 1);
-    char *clean = text_repair(place, strlen(place), &n_replaced), *clean_host = text_repair(host, strlen(host), &n_replaced);
+    char *clean = text_repair(place, strlen(place), &n_replaced),
+         *clean_host = text_repair(host, strlen(host), &n_replaced);
     json_t *line = json_object();
     json_object_set_new(line, "job", json_string(job->id));
     json_object_set_new(line, "outcome", json_string(outcome));
@@ -137,8 +142,8 @@ static double milliseconds(double seconds)
     return round(seconds * 1e3) / 1e3;
 }
 
-static json_t *done_line(const struct writer *w, const struct item *item, const char *name, const char *sha256,
-                         long long size_bytes)
+static json_t *done_line(const struct writer *w, const struct item *item, const char *name,
+                         const char *sha256, long long size_bytes)
 {
     json_t *line = new_line(w, item->job, "done"), *seconds = json_object();
     char finished[32];
@@ -165,9 +170,11 @@ static char *free_name(const struct writer *w, const struct job *job, int *numbe
     size_t stem = strlen(job->name) - 4;
     for (;; ++*number) {
         char *name = *number == 1 ? text_copy(job->name)
-                                  : text_format("%.*s-%d%s", (int)stem, job->name, *number, job->name + stem);
+                                  : text_format("%.*s-%d%s", (int)stem, job->name, *number,
+                                                job->name + stem);
         char *path = text_format("%s/%s", w->o.folder, name);
-        bool is_free = lstat(path, &status) != 0 || (job->replaces && strcmp(job->replaces, name) == 0);
+        bool is_free =
+            lstat(path, &status) != 0 || (job->replaces && strcmp(job->replaces, name) == 0);
         free(path);
         if (is_free) return name;
         free(name);
@@ -175,13 +182,15 @@ static char *free_name(const struct writer *w, const struct job *job, int *numbe
 }
 
 /* Steps 2 and 3. A name that somebody takes in between costs a second line in the manifest. */
-static json_t *record_and_publish(struct writer *w, const struct item *item, const char *staged, struct dk_error *err)
+static json_t *record_and_publish(struct writer *w, const struct item *item, const char *staged,
+                                  struct dk_error *err)
 {
     char sha256[65];
     long long size_bytes;
     if (!manifest_hash(staged, sha256, &size_bytes, err)) return NULL;
     for (int number = 1;; number++) {
-        char *name = free_name(w, item->job, &number), *path = text_format("%s/%s", w->o.folder, name);
+        char *name = free_name(w, item->job, &number),
+             *path = text_format("%s/%s", w->o.folder, name);
         bool replace = item->job->replaces && strcmp(item->job->replaces, name) == 0, taken = false;
         json_t *line = done_line(w, item, name, sha256, size_bytes);
         make_parents(path);
@@ -204,7 +213,8 @@ static enum job_state fail(struct writer *w, struct job *job, const struct dk_er
     bool recorded = writer_fail(w, job, why, &err);
     pthread_mutex_lock(&w->lock);
     w->n_failures++;
-    if (!recorded || !w->o.go_on || w->n_failures >= MAX_FAILURES) say_fail(&w->err, why->code, "%s", why->message);
+    if (!recorded || !w->o.go_on || w->n_failures >= MAX_FAILURES)
+        say_fail(&w->err, why->code, "%s", why->message);
     pthread_mutex_unlock(&w->lock);
     return JOB_FAILED;
 }
@@ -237,7 +247,8 @@ static enum job_state write_item(struct writer *w, struct item *item)
     return state;
 }
 
-bool writer_fail(struct writer *w, struct job *job, const struct dk_error *why, struct dk_error *err)
+bool writer_fail(struct writer *w, struct job *job, const struct dk_error *why,
+                 struct dk_error *err)
 {
     json_t *line = new_line(w, job, "failed");
     char now[32];
@@ -300,7 +311,8 @@ static void collect(struct writer *w)
     w->n_done = 0;
 }
 
-void writer_push(struct writer *w, struct job *job, struct dk_image *image, const struct timing *timing)
+void writer_push(struct writer *w, struct job *job, struct dk_image *image,
+                 const struct timing *timing)
 {
     pthread_mutex_lock(&w->lock);
     while (w->n_queued == QUEUE_LENGTH) pthread_cond_wait(&w->changed, &w->lock);
