@@ -769,13 +769,20 @@ static void check_distilled(struct bench *b)
     static float nine[32 * 9 * 9];
     for (size_t i = 0; i < sizeof nine / sizeof *nine; i++) nine[i] = 0.01f * (float)(i % 7);
     struct weight *conv_in = edited_find(&e, "conv_in.weight");
-    *conv_in = (struct weight){nine, DTYPE_F32, 4, {32, 9, 3, 3}, "conv_in.weight"};
+    *conv_in = (struct weight){.data = nine,
+                               .dtype = DTYPE_F32,
+                               .rank = 4,
+                               .dim = {32, 9, 3, 3},
+                               .name = "conv_in.weight"};
     check_variant(b, &e, &c.net, true, "nine channels in");
 
     edited_take(&e, sd1);
     static const int64_t integers[32] = {1};
-    *edited_find(&e, "conv_norm_out.weight") =
-        (struct weight){integers, DTYPE_I64, 1, {32}, "conv_norm_out.weight"};
+    *edited_find(&e, "conv_norm_out.weight") = (struct weight){.data = integers,
+                                                               .dtype = DTYPE_I64,
+                                                               .rank = 1,
+                                                               .dim = {32},
+                                                               .name = "conv_norm_out.weight"};
     check_variant(b, &e, &c.net, false, "a gain of integers");
 
     edited_take(&e, sd1);
@@ -858,9 +865,17 @@ static void check_tiles(struct bench *b)
     config_read_vae(MODELS "/tiny-sd2/vae/config.json", &config, &b->err);
     edited_take(&e, from);
     *edited_find(&e, "decoder.conv_out.weight") =
-        (struct weight){zeros, DTYPE_F32, 4, {3, 32, 3, 3}, "decoder.conv_out.weight"};
-    *edited_find(&e, "decoder.conv_out.bias") = (struct weight){
-        (const float[]){0.25f, -0.5f, 0.75f}, DTYPE_F32, 1, {3}, "decoder.conv_out.bias"};
+        (struct weight){.data = zeros,
+                        .dtype = DTYPE_F32,
+                        .rank = 4,
+                        .dim = {3, 32, 3, 3},
+                        .name = "decoder.conv_out.weight"};
+    *edited_find(&e, "decoder.conv_out.bias") =
+        (struct weight){.data = (const float[]){0.25f, -0.5f, 0.75f},
+                        .dtype = DTYPE_F32,
+                        .rank = 1,
+                        .dim = {3},
+                        .name = "decoder.conv_out.bias"};
     edited_write(&e, scratch("tiles.safetensors"), NULL);
     struct weights *flat = open_weights("%s", scratch("tiles.safetensors"));
     struct vae *plain = vae_load(&config.net, from, &b->err);
