@@ -44,7 +44,8 @@ static int changed(enum kind kind, int x, int y, int c, int w, int h)
         return clip(plain(x, y, c) + 12);
     case BLURRED:
         for (int i = -1; i <= 1; i++)
-            for (int j = -1; j <= 1; j++) sum += plain(between(x + j, w - 1), between(y + i, h - 1), c);
+            for (int j = -1; j <= 1; j++)
+                sum += plain(between(x + j, w - 1), between(y + i, h - 1), c);
         return sum / 9;
     }
     return 0;
@@ -71,9 +72,10 @@ static void make(int w, int h, enum kind kind, struct dk_image *a, struct dk_ima
 }
 
 /*
- * Printed by tests/golden/metrics/make.py with scikit-image 0.19.3: peak_signal_noise_ratio; structural_similarity with
- * gaussian_weights, sigma 1.5 and use_sample_covariance False (for 17 x 10, which is too small for it, the script's own
- * sum); MS-SSIM from the paper's equations in numpy; gradient and deviation in numpy.
+ * Printed by tests/golden/metrics/make.py with scikit-image 0.19.3: peak_signal_noise_ratio;
+ * structural_similarity with gaussian_weights, sigma 1.5 and use_sample_covariance False (for 17 x
+ * 10, which is too small for it, the script's own sum); MS-SSIM from the paper's equations in
+ * numpy; gradient and deviation in numpy.
  */
 static const struct {
     int w, h;
@@ -112,12 +114,13 @@ static void check_expected(void)
         CHECK(fabs(m.ssim - expected[i].ssim) < 1e-4, "case %zu: ssim %f", i, m.ssim);
         CHECK(fabs(m.ms_ssim - expected[i].ms_ssim) < 1e-4, "case %zu: ms-ssim %f", i, m.ms_ssim);
         CHECK(m.n_scales == expected[i].n_scales, "case %zu: %d scales", i, m.n_scales);
-        CHECK(fabs(dk_metrics_sharpness(&b) - expected[i].sharpness) < 1e-4, "case %zu: sharpness %f", i,
-              dk_metrics_sharpness(&b));
-        CHECK(fabs(dk_metrics_contrast(&b) - expected[i].contrast) < 1e-4, "case %zu: contrast %f", i,
-              dk_metrics_contrast(&b));
+        CHECK(fabs(dk_metrics_sharpness(&b) - expected[i].sharpness) < 1e-4,
+              "case %zu: sharpness %f", i, dk_metrics_sharpness(&b));
+        CHECK(fabs(dk_metrics_contrast(&b) - expected[i].contrast) < 1e-4, "case %zu: contrast %f",
+              i, dk_metrics_contrast(&b));
         struct dk_metrics back = {0};
-        CHECK(dk_metrics_compare(&b, &a, &back, NULL) && back.ssim == m.ssim && back.psnr_db == m.psnr_db,
+        CHECK(dk_metrics_compare(&b, &a, &back, NULL) && back.ssim == m.ssim &&
+                  back.psnr_db == m.psnr_db,
               "case %zu: the order matters", i);
         dk_image_free(&a);
         dk_image_free(&b);
@@ -131,14 +134,18 @@ static void check_edges(void)
     struct dk_error err = {0};
     make(40, 30, NOISY, &a, &b);
     memcpy(b.rgb, a.rgb, 3 * 40 * 30);
-    CHECK(dk_metrics_compare(&a, &b, &m, NULL) && isinf(m.psnr_db) && m.psnr_db > 0, "equal: psnr %f", m.psnr_db);
+    CHECK(dk_metrics_compare(&a, &b, &m, NULL) && isinf(m.psnr_db) && m.psnr_db > 0,
+          "equal: psnr %f", m.psnr_db);
     CHECK(m.ssim == 1 && m.ms_ssim == 1, "equal: ssim %f, ms-ssim %f", m.ssim, m.ms_ssim);
     small = new_image(1, 1);
     memset(small.rgb, 9, 3);
-    CHECK(!dk_metrics_compare(&a, &small, &m, &err) && err.code == DK_ERROR_ARGUMENT && strstr(err.message, "40x30"),
+    CHECK(!dk_metrics_compare(&a, &small, &m, &err) && err.code == DK_ERROR_ARGUMENT &&
+              strstr(err.message, "40x30"),
           "sizes: %s", err.message);
-    CHECK(dk_metrics_compare(&small, &small, &m, NULL) && m.ssim == 1 && m.n_scales == 1, "one pixel: %f", m.ssim);
-    CHECK(dk_metrics_sharpness(&small) == 0 && dk_metrics_contrast(&small) == 0, "one pixel has no edges");
+    CHECK(dk_metrics_compare(&small, &small, &m, NULL) && m.ssim == 1 && m.n_scales == 1,
+          "one pixel: %f", m.ssim);
+    CHECK(dk_metrics_sharpness(&small) == 0 && dk_metrics_contrast(&small) == 0,
+          "one pixel has no edges");
     dk_image_free(&a);
     dk_image_free(&b);
     dk_image_free(&small);

@@ -11,8 +11,8 @@ static const struct {
     const char *variable;
     int rgb[3];
 } colours[] = {
-    {"--c0", {0, 114, 178}},   {"--c1", {213, 94, 0}},      {"--c2", {0, 158, 115}},
-    {"--c3", {204, 121, 167}}, {"--c4", {230, 159, 0}},     {"--c5", {86, 180, 233}},
+    {"--c0", {0, 114, 178}},   {"--c1", {213, 94, 0}},       {"--c2", {0, 158, 115}},
+    {"--c3", {204, 121, 167}}, {"--c4", {230, 159, 0}},      {"--c5", {86, 180, 233}},
     {"--ink", {30, 30, 30}},   {"--faint", {100, 100, 100}}, {"--grid", {222, 222, 222}},
 };
 
@@ -23,7 +23,8 @@ static void put_colour(const struct canvas *canvas, const char *what, int colour
     if (canvas->themed)
         fprintf(canvas->svg, " style=\"%s:var(%s)\"", what, colours[colour].variable);
     else
-        fprintf(canvas->svg, " %s=\"#%02x%02x%02x\"", what, (unsigned)rgb[0], (unsigned)rgb[1], (unsigned)rgb[2]);
+        fprintf(canvas->svg, " %s=\"#%02x%02x%02x\"", what, (unsigned)rgb[0], (unsigned)rgb[1],
+                (unsigned)rgb[2]);
 }
 
 static void set_colour(cairo_t *cr, int colour)
@@ -32,7 +33,8 @@ static void set_colour(cairo_t *cr, int colour)
     cairo_set_source_rgb(cr, rgb[0] / 255.0, rgb[1] / 255.0, rgb[2] / 255.0);
 }
 
-void canvas_line(struct canvas *canvas, const double *xy, size_t n_points, int colour, double width, bool dashed)
+void canvas_line(struct canvas *canvas, const double *xy, size_t n_points, int colour, double width,
+                 bool dashed)
 {
     static const double dashes[] = {6, 4};
     if (canvas->cr) {
@@ -47,8 +49,10 @@ void canvas_line(struct canvas *canvas, const double *xy, size_t n_points, int c
     }
     fputs("<polyline fill=\"none\"", canvas->svg);
     put_colour(canvas, "stroke", colour);
-    fprintf(canvas->svg, " stroke-width=\"%g\"%s points=\"", width, dashed ? " stroke-dasharray=\"6 4\"" : "");
-    for (size_t i = 0; i < n_points; i++) fprintf(canvas->svg, "%s%.1f,%.1f", i ? " " : "", xy[2 * i], xy[2 * i + 1]);
+    fprintf(canvas->svg, " stroke-width=\"%g\"%s points=\"", width,
+            dashed ? " stroke-dasharray=\"6 4\"" : "");
+    for (size_t i = 0; i < n_points; i++)
+        fprintf(canvas->svg, "%s%.1f,%.1f", i ? " " : "", xy[2 * i], xy[2 * i + 1]);
     fputs("\"/>\n", canvas->svg);
 }
 
@@ -82,14 +86,18 @@ void canvas_mark(struct canvas *canvas, double x, double y, int shape, int colou
         fputs("<polygon", canvas->svg);
     put_colour(canvas, "fill", colour);
     if (n > 0) fputs(" points=\"", canvas->svg);
-    for (int i = 0; i < n; i++) fprintf(canvas->svg, "%s%.1f,%.1f", i ? " " : "", x + xy[2 * i], y + xy[2 * i + 1]);
+    for (int i = 0; i < n; i++)
+        fprintf(canvas->svg, "%s%.1f,%.1f", i ? " " : "", x + xy[2 * i], y + xy[2 * i + 1]);
     fputs(n > 0 ? "\"/>\n" : "/>\n", canvas->svg);
 }
 
 void canvas_escape(FILE *out, const char *text)
 {
     for (; *text; text++) {
-        const char *entity = *text == '&' ? "&amp;" : *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : "&quot;";
+        const char *entity = *text == '&'   ? "&amp;"
+                             : *text == '<' ? "&lt;"
+                             : *text == '>' ? "&gt;"
+                                            : "&quot;";
         if (strchr("&<>\"", *text))
             fputs(entity, out);
         else if ((unsigned char)*text >= ' ' || *text == '\n' || *text == '\t')
@@ -97,13 +105,13 @@ void canvas_escape(FILE *out, const char *text)
     }
 }
 
-void canvas_text(struct canvas *canvas, double x, double y, enum anchor anchor, double size, int colour,
-                 const char *text)
+void canvas_text(struct canvas *canvas, double x, double y, enum anchor anchor, double size,
+                 int colour, const char *text)
 {
     static const char *const anchors[] = {"start", "middle", "end"};
     if (canvas->svg) {
-        fprintf(canvas->svg, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" text-anchor=\"%s\"", x, y, size,
-                anchors[anchor]);
+        fprintf(canvas->svg, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%g\" text-anchor=\"%s\"", x,
+                y, size, anchors[anchor]);
         put_colour(canvas, "fill", colour);
         fputc('>', canvas->svg);
         canvas_escape(canvas->svg, text);
@@ -119,7 +127,10 @@ void canvas_text(struct canvas *canvas, double x, double y, enum anchor anchor, 
     pango_layout_set_text(layout, text, -1);
     pango_layout_get_pixel_size(layout, &width, NULL);
     set_colour(canvas->cr, colour);
-    cairo_move_to(canvas->cr, x - (anchor == ANCHOR_START ? 0 : anchor == ANCHOR_END ? width : width / 2.0),
+    cairo_move_to(canvas->cr,
+                  x - (anchor == ANCHOR_START ? 0
+                       : anchor == ANCHOR_END ? width
+                                              : width / 2.0),
                   y - (double)pango_layout_get_baseline(layout) / PANGO_SCALE);
     pango_cairo_show_layout(canvas->cr, layout);
     pango_font_description_free(font);
@@ -133,7 +144,8 @@ static uint32_t pixel_from(const uint8_t *rgb)
     return (uint32_t)rgb[0] << 16 | (uint32_t)rgb[1] << 8 | rgb[2];
 }
 
-void canvas_picture(cairo_t *cr, const struct dk_image *image, double x, double y, double width, double height)
+void canvas_picture(cairo_t *cr, const struct dk_image *image, double x, double y, double width,
+                    double height)
 {
     int w = image->width_px, h = image->height_px;
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, w, h);
@@ -149,18 +161,20 @@ void canvas_picture(cairo_t *cr, const struct dk_image *image, double x, double 
         double scale = fmin(width / w, height / h);
         if (scale > 1) scale = floor(scale);
         cairo_save(cr);
-        cairo_translate(cr, x + floor((width - w * scale) / 2), y + floor((height - h * scale) / 2));
+        cairo_translate(cr, x + floor((width - w * scale) / 2),
+                        y + floor((height - h * scale) / 2));
         cairo_scale(cr, scale, scale);
         cairo_set_source_surface(cr, surface, 0, 0);
-        cairo_pattern_set_filter(cairo_get_source(cr), scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
+        cairo_pattern_set_filter(cairo_get_source(cr),
+                                 scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
         cairo_paint(cr);
         cairo_restore(cr);
     }
     cairo_surface_destroy(surface);
 }
 
-int canvas_words(cairo_t *cr, const char *text, const char *font, int n_lines, double width, double grey, double x,
-                 double y)
+int canvas_words(cairo_t *cr, const char *text, const char *font, int n_lines, double width,
+                 double grey, double x, double y)
 {
     PangoLayout *layout = pango_cairo_create_layout(cr);
     PangoFontDescription *description = pango_font_description_from_string(font);

@@ -57,8 +57,10 @@ static bool render(struct run *run, struct cell *cell, struct dk_error *err)
     struct making making = {&run->report, {0}};
     struct dk_image image = {0};
     struct dk_stats stats = {0};
-    struct dk_hooks hooks = {
-        .progress = report_progress, .latent = take_latent, .user = &making, .cancel = interrupt_flag()};
+    struct dk_hooks hooks = {.progress = report_progress,
+                             .latent = take_latent,
+                             .user = &making,
+                             .cancel = interrupt_flag()};
     run->report.cell_passes = cell->n_passes;
     bool ok = comparison_use(c, cell->model, err) &&
               dk_render(c->model, &cell->request.settings, 1, &image, &hooks, &stats, err);
@@ -94,7 +96,8 @@ static bool make_cell(struct run *run, struct cell *cell, bool is_reference)
     cell->why = text_copy(err.message);
     run->n_failed++;
     compare_report_failed(&run->report, cell, err.message);
-    if (err.code != DK_ERROR_NUMERIC) run->err = err; /* a full disk or lack of memory will not get better */
+    if (err.code != DK_ERROR_NUMERIC)
+        run->err = err; /* a full disk or lack of memory will not get better */
     return err.code == DK_ERROR_NUMERIC;
 }
 
@@ -107,8 +110,10 @@ static bool compare_levels(struct run *run, struct problem *problem, size_t leve
     const struct outcome *o = &now->outcome;
     struct dk_image image = {0}, other = {0};
     struct dk_metrics metrics;
-    float *a = store_latent(folder, now, &run->err), *b = a ? store_latent(folder, before, &run->err) : NULL;
-    bool ok = b && store_picture(folder, now, &image, &run->err) && store_picture(folder, before, &other, &run->err) &&
+    float *a = store_latent(folder, now, &run->err),
+          *b = a ? store_latent(folder, before, &run->err) : NULL;
+    bool ok = b && store_picture(folder, now, &image, &run->err) &&
+              store_picture(folder, before, &other, &run->err) &&
               dk_metrics_compare(&image, &other, &metrics, &run->err);
     if (ok) {
         problem->changes[level] = dk_metrics_rmse(a, b, (size_t)o->h * (size_t)o->w * (size_t)o->c);
@@ -129,7 +134,8 @@ static bool make_reference(struct run *run, struct problem *problem)
         if (problem->levels[i].state != CELL_DONE) return true;
         problem->n_used = i + 1;
         if (i > 0 && !compare_levels(run, problem, i)) return false;
-        problem->converged = problem->n_levels == 1 || (i > 0 && problem->changes[i] < run->request->compare.tolerance);
+        problem->converged = problem->n_levels == 1 ||
+                             (i > 0 && problem->changes[i] < run->request->compare.tolerance);
     }
     if (problem->n_levels > 0) compare_report_reference(&run->report, &run->comparison, problem);
     return true;
@@ -166,10 +172,12 @@ static void load_finished(struct comparison *c)
     for (size_t i = 0; i < c->n_cells; i++)
         if (c->cells[i].state == CELL_OPEN) store_load(c->folder, &c->cells[i]);
     for (size_t i = 0; i < c->n_problems; i++)
-        for (size_t k = 0; k < c->problems[i].n_levels; k++) store_load(c->folder, &c->problems[i].levels[k]);
+        for (size_t k = 0; k < c->problems[i].n_levels; k++)
+            store_load(c->folder, &c->problems[i].levels[k]);
 }
 
-/* Weights are unpacked in the first pass, so that the first cell would look slow: two short pictures come before it. */
+/* Weights are unpacked in the first pass, so that the first cell would look slow: two short
+ * pictures come before it. */
 static void warm_up(struct run *run, const struct cell *cell)
 {
     struct comparison *c = &run->comparison;
@@ -182,7 +190,8 @@ static void warm_up(struct run *run, const struct cell *cell)
     for (int i = 0; i < 2 && !interrupt_seen(); i++) {
         struct dk_image image = {0};
         struct dk_stats stats = {0};
-        if (!comparison_use(c, cell->model, NULL) || !dk_render(c->model, &settings, 1, &image, &hooks, &stats, NULL))
+        if (!comparison_use(c, cell->model, NULL) ||
+            !dk_render(c->model, &settings, 1, &image, &hooks, &stats, NULL))
             return;
         dk_image_free(&image);
         if (i == 1 || stats.denoise_s > 5) { /* a large model: once is enough */
@@ -196,7 +205,8 @@ static bool make_slot(struct run *run, size_t slot)
 {
     struct comparison *c = &run->comparison;
     for (size_t i = 0; i < c->n_problems; i++)
-        if (c->cells[c->problems[i].first].model == slot && !make_reference(run, &c->problems[i])) return false;
+        if (c->cells[c->problems[i].first].model == slot && !make_reference(run, &c->problems[i]))
+            return false;
     for (size_t i = 0; i < c->n_cells; i++)
         if (c->cells[i].model == slot && !make_cell(run, &c->cells[i], false)) return false;
     return true;
@@ -274,8 +284,8 @@ static void print_dry(struct run *run)
     char eta[32] = "no measurement";
     double left_s = compare_report_estimate(r, r->passes_left, r->decodes_left);
     if (!isnan(left_s)) compare_report_time(left_s, eta);
-    printf("%zu settings, %zu cells, %zu finished, %zu references; %lld passes to go, about %s\n", shown, r->n_cells,
-           r->n_done, c->n_problems, r->passes_left, eta);
+    printf("%zu settings, %zu cells, %zu finished, %zu references; %lld passes to go, about %s\n",
+           shown, r->n_cells, r->n_done, c->n_problems, r->passes_left, eta);
 }
 
 static char *clean_folder(const char *output)
@@ -291,7 +301,9 @@ static json_t *earlier_axes(const char *folder, struct dk_error *err)
     char *text = store_read(folder, STORE_NAME "/axes.json", &n);
     json_t *axes = text ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
     free(text);
-    if (!axes) say_fail(err, DK_ERROR_FILE, "--add: %s holds no comparison to add to; leave --add out", folder);
+    if (!axes)
+        say_fail(err, DK_ERROR_FILE, "--add: %s holds no comparison to add to; leave --add out",
+                 folder);
     return axes;
 }
 
@@ -300,10 +312,12 @@ static bool prepare(struct run *run, const struct arguments *arguments, struct d
     struct comparison *c = &run->comparison;
     const struct compare_options *options = &run->request->compare;
     if (!run->request->output)
-        return say_fail(err, DK_ERROR_ARGUMENT, "compare: no folder was given: darkroom compare PROMPT... -o FOLDER");
+        return say_fail(err, DK_ERROR_ARGUMENT,
+                        "compare: no folder was given: darkroom compare PROMPT... -o FOLDER");
     c->folder = clean_folder(run->request->output);
     json_t *before = options->add ? earlier_axes(c->folder, err) : NULL;
-    bool ok = (!options->add || before) && axes_read(&c->axes, run->request, arguments, before, err) &&
+    bool ok = (!options->add || before) &&
+              axes_read(&c->axes, run->request, arguments, before, err) &&
               targets_read(&run->results, options->targets, err) &&
               reference_read(&c->reference, options->reference, err) && comparison_plan(c, err);
     json_decref(before);
@@ -318,7 +332,8 @@ static bool open_folder(struct run *run, struct dk_error *err)
     enum claim_result result = ok ? claims_take(run->claims, CLAIM, err) : CLAIM_FAILED;
     free(inner);
     if (result == CLAIM_TAKEN)
-        return say_fail(err, DK_ERROR_FILE, "%s: another process is making this comparison; wait for it", c->folder);
+        return say_fail(err, DK_ERROR_FILE,
+                        "%s: another process is making this comparison; wait for it", c->folder);
     if (result == CLAIM_MINE) store_sweep(c->folder);
     return result == CLAIM_MINE;
 }
@@ -345,8 +360,9 @@ static int execute(struct run *run)
 
 int compare_run(struct request *request, struct arguments *arguments, int argc, char **argv)
 {
-    struct run run = {.request = request,
-                      .comparison = {.request = request, .warn = compare_report_warn, .warn_user = &run.report}};
+    struct run run = {
+        .request = request,
+        .comparison = {.request = request, .warn = compare_report_warn, .warn_user = &run.report}};
     struct dk_error err = {0};
     int status;
     (void)argc;

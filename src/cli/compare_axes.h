@@ -7,10 +7,11 @@
 #include "values.h"
 
 /*
- * Every setting of the table of options may be an axis. Numbers and names are separated by commas, or by semicolons
- * where one is found (values with commas); 3..7 counts. A list of nothing but numbers is one value of --sigmas, and
- * --timesteps is always one value unless there is a semicolon. Texts and paths are never split: the option is
- * repeated. "own" leaves an option to the model.
+ * Every setting of the table of options may be an axis. Numbers and names are separated by commas,
+ * or by semicolons where one is found (values with commas); 3..7 counts. A list of nothing but
+ * numbers is one value of --sigmas, and
+ * --timesteps is always one value unless there is a semicolon. Texts and paths are never split: the
+ * option is repeated. "own" leaves an option to the model.
  *
  * Order: what belongs to the model is outermost, then the table's order, steps innermost.
  */
@@ -27,9 +28,10 @@ struct axes {
     size_t n_pages;
 };
 
-/* before (may be NULL) holds the values of an earlier comparison, as axes_to_json has them, which come first. */
-bool axes_read(struct axes *axes, struct request *request, const struct arguments *arguments, const json_t *before,
-               struct dk_error *err);
+/* before (may be NULL) holds the values of an earlier comparison, as axes_to_json has them, which
+ * come first. */
+bool axes_read(struct axes *axes, struct request *request, const struct arguments *arguments,
+               const json_t *before, struct dk_error *err);
 void axes_free(struct axes *axes);
 const struct axis *axes_find(const struct axes *axes, const char *name);
 /* Prompts and seeds are samples of a setting, not settings. */
@@ -39,6 +41,7 @@ bool axis_is_of_model(const struct axis *axis);
 json_t *axes_to_json(const struct axes *axes);
 
 /* Stores a value of an axis; "own" is none. */
-bool axis_apply(struct request *request, const struct option *option, const char *value, struct dk_error *err);
+bool axis_apply(struct request *request, const struct option *option, const char *value,
+                struct dk_error *err);
 
 #endif

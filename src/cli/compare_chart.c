@@ -54,7 +54,8 @@ static bool find_range(struct panel *p)
         p->y_high = fmax(p->y_high, log10(y));
     }
     if (!(p->x_low <= p->x_high)) return false;
-    double x_room = fmax(0.03 * (p->x_high - p->x_low), 0.02), y_room = fmax(0.06 * (p->y_high - p->y_low), 0.05);
+    double x_room = fmax(0.03 * (p->x_high - p->x_low), 0.02),
+           y_room = fmax(0.06 * (p->y_high - p->y_low), 0.05);
     p->x_low -= x_room;
     p->x_high += x_room;
     p->y_low -= y_room;
@@ -100,19 +101,24 @@ static void put_decades(struct canvas *canvas, const struct panel *p, bool uprig
         }
 }
 
+/* The smallest step count above another, 0: there is none. */
+static int next_steps(const struct panel *p, int above)
+{
+    int next = 0;
+    for (size_t i = 0; i < p->results->n_settings; i++) {
+        double x, y;
+        if (p->results->settings[i].first == SIZE_MAX || !point_of(p, i, &x, &y)) continue;
+        if ((int)x > above && (next == 0 || (int)x < next)) next = (int)x;
+    }
+    return next;
+}
+
 /* The step counts themselves, those left out that would touch the one before. */
 static void put_steps(struct canvas *canvas, const struct panel *p)
 {
     double last = -INFINITY;
-    for (int steps = 1; steps <= 1000000; steps++) {
-        bool used = false;
-        if (log10(steps) > p->x_high) return;
-        for (size_t i = 0; i < p->results->n_settings && !used; i++) {
-            double x, y;
-            if (p->results->settings[i].first == SIZE_MAX || !point_of(p, i, &x, &y)) continue;
-            used = (int)x == steps;
-        }
-        if (!used || x_of(p, steps) - last < 24) continue;
+    for (int steps = next_steps(p, 0); steps > 0; steps = next_steps(p, steps)) {
+        if (x_of(p, steps) - last < 24) continue;
         put_tick(canvas, p, false, steps);
         last = x_of(p, steps);
     }
@@ -120,7 +126,8 @@ static void put_steps(struct canvas *canvas, const struct panel *p)
 
 static void put_axes(struct canvas *canvas, const struct panel *p)
 {
-    const char *error = p->results->has_rmse ? "latent RMSE to the reference" : "1 - SSIM to the reference";
+    const char *error =
+        p->results->has_rmse ? "latent RMSE to the reference" : "1 - SSIM to the reference";
     const char *up = p->upwards == UP_STATISTICS ? "distance of the latents' statistics" : error;
     const char *across = p->across == ACROSS_SECONDS ? "seconds a picture" : "steps";
     char title[128];
@@ -132,14 +139,15 @@ static void put_axes(struct canvas *canvas, const struct panel *p)
     else
         put_decades(canvas, p, false);
     double middle = (LEFT + WIDTH - RIGHT) / 2;
-    canvas_text(canvas, middle, p->top + PANEL_HEIGHT + 36, ANCHOR_MIDDLE, 12, COLOUR_FAINT, across);
+    canvas_text(canvas, middle, p->top + PANEL_HEIGHT + 36, ANCHOR_MIDDLE, 12, COLOUR_FAINT,
+                across);
 }
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
 struct label {
-    double x, y;  /* the line's last point */
-    double at;    /* where the name stands */
+    double x, y; /* the line's last point */
+    double at;   /* where the name stands */
     size_t series;
 };
 
@@ -157,7 +165,8 @@ static void put_labels(struct canvas *canvas, const struct panel *p, struct labe
     double bottom = p->top + PANEL_HEIGHT;
     for (size_t i = 0; i < n; i++) {
         labels[i].at = labels[i].y;
-        if (i > 0 && labels[i].at < labels[i - 1].at + LABEL_PX) labels[i].at = labels[i - 1].at + LABEL_PX;
+        if (i > 0 && labels[i].at < labels[i - 1].at + LABEL_PX)
+            labels[i].at = labels[i - 1].at + LABEL_PX;
     }
     for (size_t i = n; i-- > 0;) {
         double most = i == n - 1 ? bottom : labels[i + 1].at - LABEL_PX;
@@ -176,8 +185,10 @@ static void put_labels(struct canvas *canvas, const struct panel *p, struct labe
             name = shorter;
         }
         canvas_line(canvas, leader, 2, colour, 0.6, false);
-        canvas_mark(canvas, WIDTH - RIGHT + 21, labels[i].at, (int)(labels[i].series % N_MARKS), colour);
-        canvas_text(canvas, WIDTH - RIGHT + 30, labels[i].at + 4, ANCHOR_START, 12, COLOUR_INK, name);
+        canvas_mark(canvas, WIDTH - RIGHT + 21, labels[i].at, (int)(labels[i].series % N_MARKS),
+                    colour);
+        canvas_text(canvas, WIDTH - RIGHT + 30, labels[i].at + 4, ANCHOR_START, 12, COLOUR_INK,
+                    name);
         free(name);
     }
 }
@@ -200,8 +211,10 @@ static void put_lines(struct canvas *canvas, const struct panel *p)
         }
         if (n == 0) continue;
         canvas_line(canvas, xy, n, colour, 2, (k / N_SERIES_COLOURS) % 2 == 1);
-        for (size_t i = 0; i < n; i++) canvas_mark(canvas, xy[2 * i], xy[2 * i + 1], (int)(k % N_MARKS), colour);
-        if (n_labels < MAX_LABELS) labels[n_labels++] = (struct label){xy[2 * n - 2], xy[2 * n - 1], 0, k};
+        for (size_t i = 0; i < n; i++)
+            canvas_mark(canvas, xy[2 * i], xy[2 * i + 1], (int)(k % N_MARKS), colour);
+        if (n_labels < MAX_LABELS)
+            labels[n_labels++] = (struct label){xy[2 * n - 2], xy[2 * n - 1], 0, k};
     }
     put_labels(canvas, p, labels, n_labels);
     free(labels);
@@ -215,7 +228,8 @@ static size_t lay_out(const struct results *r, const struct comparison *c, struc
 {
     size_t n = 0;
     bool statistics = false;
-    for (size_t i = 0; i < r->n_settings; i++) statistics = statistics || r->settings[i].by_statistics;
+    for (size_t i = 0; i < r->n_settings; i++)
+        statistics = statistics || r->settings[i].by_statistics;
     for (int kind = 0; kind < 3; kind++) {
         struct panel *p = &panels[n];
         *p = (struct panel){.results = r,
@@ -239,7 +253,9 @@ static void draw(struct canvas *canvas, const struct panel *panels, size_t n)
         put_axes(canvas, &panels[i]);
         put_lines(canvas, &panels[i]);
     }
-    if (n == 0) canvas_text(canvas, LEFT, TOP, ANCHOR_START, 14, COLOUR_FAINT, "there are no errors to draw");
+    if (n == 0)
+        canvas_text(canvas, LEFT, TOP, ANCHOR_START, 14, COLOUR_FAINT,
+                    "there are no errors to draw");
 }
 
 static char *make_svg(const struct results *r, const struct comparison *c, bool themed)
@@ -249,10 +265,12 @@ static char *make_svg(const struct results *r, const struct comparison *c, bool 
     char *text = NULL;
     FILE *out = open_memstream(&text, &n_bytes);
     if (!out) return text_copy("");
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" height=\"%g\" "
-            "font-family=\"sans-serif\" role=\"img\" aria-label=\"error against steps and seconds\">\n",
-            WIDTH, height_of(n), WIDTH, height_of(n));
+    fprintf(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" "
+        "height=\"%g\" "
+        "font-family=\"sans-serif\" role=\"img\" aria-label=\"error against steps and seconds\">\n",
+        WIDTH, height_of(n), WIDTH, height_of(n));
     if (!themed) fputs("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n", out);
     draw(&(struct canvas){.svg = out, .themed = themed}, panels, n);
     fputs("</svg>\n", out);
@@ -268,7 +286,8 @@ static bool write_png(const struct results *r, const struct comparison *c, struc
 {
     struct panel panels[3];
     size_t n = lay_out(r, c, panels);
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)WIDTH, (int)height_of(n));
+    cairo_surface_t *surface =
+        cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)WIDTH, (int)height_of(n));
     struct canvas canvas = {.cr = cairo_create(surface)};
     bool ok = cairo_status(canvas.cr) == CAIRO_STATUS_SUCCESS ||
               say_fail(err, DK_ERROR_MEMORY, "chart.png: out of memory");

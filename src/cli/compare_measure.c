@@ -1,4 +1,5 @@
-/* compare_measure.c - the numbers of a comparison: per cell, per setting, and the answers drawn from them. */
+/* compare_measure.c - the numbers of a comparison: per cell, per setting, and the answers drawn
+ * from them. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_measure.h"
 
@@ -12,8 +13,8 @@
 #define MOST_DB 120.0 /* stands for equal pictures, which have no finite PSNR */
 
 const char *const quantity_names[N_QUANTITIES] = {
-    "latent_rmse", "psnr_db", "ssim", "ms_ssim", "sharpness", "sharpness_ratio", "contrast", "background",
-    "unet_passes", "text_s", "denoise_s", "decode_s", "seconds"};
+    "latent_rmse", "psnr_db",     "ssim",   "ms_ssim",   "sharpness", "sharpness_ratio", "contrast",
+    "background",  "unet_passes", "text_s", "denoise_s", "decode_s",  "seconds"};
 
 /* ---- targets ------------------------------------------------------------------------------- */
 
@@ -37,18 +38,23 @@ static bool read_target(struct results *r, const char *text, struct dk_error *er
     size_t n = strlen(text), equals = strcspn(text, "=");
     char *name = text_copy_n(text, equals);
     bool is_db = !text[equals] && n > 2 && strcmp(text + n - 2, "dB") == 0;
-    char *number = is_db ? text_copy_n(text, n - 2) : text_copy(text[equals] ? text + equals + 1 : "");
+    char *number =
+        is_db ? text_copy_n(text, n - 2) : text_copy(text[equals] ? text + equals + 1 : "");
     double value;
     bool ok = false;
     for (size_t i = 0; i < N_TARGET_KINDS && !ok; i++) {
-        if (strcmp(is_db ? "psnr" : name, target_kinds[i].name) != 0 || !text_to_number(number, &value)) continue;
-        ok = value >= target_kinds[i].low && value <= target_kinds[i].high && r->n_targets < MAX_TARGETS;
+        if (strcmp(is_db ? "psnr" : name, target_kinds[i].name) != 0 ||
+            !text_to_number(number, &value))
+            continue;
+        ok = value >= target_kinds[i].low && value <= target_kinds[i].high &&
+             r->n_targets < MAX_TARGETS;
         if (ok) r->targets[r->n_targets++] = (struct target){target_kinds[i].kind, value};
     }
     free(name);
     free(number);
     return ok || say_fail(err, DK_ERROR_ARGUMENT,
-                          "--target: found \"%.60s\", expected at most %d as psnr=30, ssim=0.95, ms-ssim=0.98 or "
+                          "--target: found \"%.60s\", expected at most %d as psnr=30, ssim=0.95, "
+                          "ms-ssim=0.98 or "
                           "rmse=0.1",
                           text, MAX_TARGETS);
 }
@@ -79,9 +85,10 @@ static const struct {
     const char *name;
     int rgb[3];
 } colours[] = {
-    {"white", {255, 255, 255}}, {"black", {20, 20, 20}},    {"gray", {135, 135, 135}},  {"red", {205, 35, 40}},
-    {"orange", {245, 140, 30}}, {"yellow", {250, 220, 60}}, {"green", {60, 160, 70}},   {"teal", {20, 140, 140}},
-    {"blue", {35, 85, 200}},    {"purple", {125, 55, 165}}, {"pink", {245, 160, 195}},  {"brown", {120, 75, 45}},
+    {"white", {255, 255, 255}},      {"black", {20, 20, 20}},    {"gray", {135, 135, 135}},
+    {"red", {205, 35, 40}},          {"orange", {245, 140, 30}}, {"yellow", {250, 220, 60}},
+    {"green", {60, 160, 70}},        {"teal", {20, 140, 140}},   {"blue", {35, 85, 200}},
+    {"purple", {125, 55, 165}},      {"pink", {245, 160, 195}},  {"brown", {120, 75, 45}},
     {"light blue", {150, 205, 245}},
 };
 #define N_COLOURS (sizeof colours / sizeof colours[0])
@@ -128,24 +135,29 @@ static size_t seen_background(const struct dk_image *image)
     free(values);
     for (size_t i = 0; i < N_COLOURS; i++) {
         double d = 0;
-        for (int c = 0; c < 3; c++) d += (colours[i].rgb[c] - median[c]) * (colours[i].rgb[c] - median[c]);
+        for (int c = 0; c < 3; c++)
+            d += (colours[i].rgb[c] - median[c]) * (colours[i].rgb[c] - median[c]);
         if (d < nearest) best = i;
         if (d < nearest) nearest = d;
     }
     return best;
 }
 
-static bool measure_alone(const struct comparison *c, struct cell *cell, const struct dk_image *image)
+static bool measure_alone(const struct comparison *c, struct cell *cell,
+                          const struct dk_image *image)
 {
     struct measure *m = &cell->measure;
-    *m = (struct measure){NAN, NAN, NAN, NAN, dk_metrics_sharpness(image), dk_metrics_contrast(image), NAN, NAN};
+    *m = (struct measure){
+        NAN, NAN, NAN, NAN, dk_metrics_sharpness(image), dk_metrics_contrast(image), NAN, NAN};
     size_t named = named_background(cell->request.settings.prompt);
-    if (c->slots[cell->model].is_default && named < N_COLOURS) m->background = seen_background(image) == named;
+    if (c->slots[cell->model].is_default && named < N_COLOURS)
+        m->background = seen_background(image) == named;
     return true;
 }
 
-static bool compare_pictures(struct measure *m, const struct dk_image *image, const struct dk_image *reference,
-                             bool one_solution, struct dk_error *err)
+static bool compare_pictures(struct measure *m, const struct dk_image *image,
+                             const struct dk_image *reference, bool one_solution,
+                             struct dk_error *err)
 {
     struct dk_metrics metrics;
     double sharpness = dk_metrics_sharpness(reference);
@@ -158,13 +170,15 @@ static bool compare_pictures(struct measure *m, const struct dk_image *image, co
     return true;
 }
 
-static bool compare_latents(const struct comparison *c, struct cell *cell, const struct cell *reference,
-                            struct dk_error *err)
+static bool compare_latents(const struct comparison *c, struct cell *cell,
+                            const struct cell *reference, struct dk_error *err)
 {
-    float *a = store_latent(c->folder, cell, err), *b = a ? store_latent(c->folder, reference, err) : NULL;
+    float *a = store_latent(c->folder, cell, err),
+          *b = a ? store_latent(c->folder, reference, err) : NULL;
     const struct outcome *o = &cell->outcome, *p = &reference->outcome;
     bool same = o->h == p->h && o->w == p->w && o->c == p->c;
-    if (b && same) cell->measure.rmse = dk_metrics_rmse(a, b, (size_t)o->h * (size_t)o->w * (size_t)o->c);
+    if (b && same)
+        cell->measure.rmse = dk_metrics_rmse(a, b, (size_t)o->h * (size_t)o->w * (size_t)o->c);
     free(a);
     free(b);
     return b != NULL;
@@ -198,7 +212,8 @@ struct moments {
     double n, sum[MAX_CHANNELS], squares[MAX_CHANNELS];
 };
 
-static bool add_moments(const struct comparison *c, const struct cell *cell, struct moments *m, struct dk_error *err)
+static bool add_moments(const struct comparison *c, const struct cell *cell, struct moments *m,
+                        struct dk_error *err)
 {
     const struct outcome *o = &cell->outcome;
     if (o->c > MAX_CHANNELS || (m->n_channels && m->n_channels != o->c)) return false;
@@ -230,7 +245,8 @@ static double moments_distance(const struct moments *a, const struct moments *b)
 }
 
 /* All prompts and seeds of a setting pooled, and the references of the same. */
-static bool measure_statistics(const struct comparison *c, struct setting *setting, struct dk_error *err)
+static bool measure_statistics(const struct comparison *c, struct setting *setting,
+                               struct dk_error *err)
 {
     struct moments own = {0}, other = {0};
     setting->statistics = NAN;
@@ -239,9 +255,12 @@ static bool measure_statistics(const struct comparison *c, struct setting *setti
         const struct cell *cell = &c->cells[setting->cells[i]];
         if (cell->state != CELL_DONE) continue;
         const struct cell *reference = problem_reference(c, &c->problems[cell->problem]);
-        if (reference && (!add_moments(c, cell, &own, err) || !add_moments(c, reference, &other, err))) return false;
+        if (reference &&
+            (!add_moments(c, cell, &own, err) || !add_moments(c, reference, &other, err)))
+            return false;
     }
-    if (own.n_channels && own.n_channels == other.n_channels) setting->statistics = moments_distance(&own, &other);
+    if (own.n_channels && own.n_channels == other.n_channels)
+        setting->statistics = moments_distance(&own, &other);
     return true;
 }
 
@@ -251,13 +270,24 @@ static double quantity_of(const struct cell *cell, enum quantity quantity)
 {
     const struct measure *m = &cell->measure;
     const struct outcome *o = &cell->outcome;
-    const double all[N_QUANTITIES] = {m->rmse,      m->psnr_db,          m->ssim,     m->ms_ssim,   m->sharpness,
-                                      m->sharper,   m->contrast,         m->background, o->n_passes, o->text_s,
-                                      o->denoise_s, o->decode_s,         o->text_s + o->denoise_s + o->decode_s};
+    const double all[N_QUANTITIES] = {m->rmse,
+                                      m->psnr_db,
+                                      m->ssim,
+                                      m->ms_ssim,
+                                      m->sharpness,
+                                      m->sharper,
+                                      m->contrast,
+                                      m->background,
+                                      o->n_passes,
+                                      o->text_s,
+                                      o->denoise_s,
+                                      o->decode_s,
+                                      o->text_s + o->denoise_s + o->decode_s};
     return all[quantity];
 }
 
-static struct spread spread_of(const struct comparison *c, const struct setting *setting, enum quantity quantity)
+static struct spread spread_of(const struct comparison *c, const struct setting *setting,
+                               enum quantity quantity)
 {
     struct spread s = {0, 0, 0};
     for (int pass = 0; pass < 2; pass++) {
@@ -296,7 +326,8 @@ static void collect_cells(struct results *r, const struct comparison *c)
     }
 }
 
-static bool sum_up(struct results *r, const struct comparison *c, struct setting *s, struct dk_error *err)
+static bool sum_up(struct results *r, const struct comparison *c, struct setting *s,
+                   struct dk_error *err)
 {
     for (size_t i = 0; i < s->n_cells; i++) {
         const struct cell *cell = &c->cells[s->cells[i]];
@@ -323,11 +354,14 @@ double setting_error(const struct results *r, const struct setting *s)
 static void mark_pareto(struct results *r)
 {
     for (size_t i = 0; i < r->n_settings; i++) {
-        double error = setting_error(r, &r->settings[i]), seconds = r->settings[i].q[Q_SECONDS].mean;
+        double error = setting_error(r, &r->settings[i]),
+               seconds = r->settings[i].q[Q_SECONDS].mean;
         bool front = !isnan(error) && !isnan(seconds);
         for (size_t k = 0; front && k < r->n_settings; k++) {
-            double other = setting_error(r, &r->settings[k]), time = r->settings[k].q[Q_SECONDS].mean;
-            if (other <= error && time <= seconds && (other < error || time < seconds)) front = false;
+            double other = setting_error(r, &r->settings[k]),
+                   time = r->settings[k].q[Q_SECONDS].mean;
+            if (other <= error && time <= seconds && (other < error || time < seconds))
+                front = false;
         }
         r->settings[i].pareto = front;
     }
@@ -361,12 +395,14 @@ static char *name_series(const struct comparison *c, const struct cell *cell)
             bool is_steps = strcmp(axis->option->name, "steps") == 0;
             if (axis_is_sample(axis) || is_steps || is_scheduler != (pass == 0)) continue;
             if (axis->values.n_items < 2 && !is_scheduler) continue;
-            bool is_word = is_scheduler || axis->option->kind == OPTION_CHOICE || axis->option->kind == OPTION_PATH ||
+            bool is_word = is_scheduler || axis->option->kind == OPTION_CHOICE ||
+                           axis->option->kind == OPTION_PATH ||
                            strcmp(axis->option->name, "sigmas") == 0;
             const char *value = cell_value(c, cell, i);
-            char *longer = text_format("%s%s%s%s%s", name ? name : "", name ? ", " : "",
-                                       is_word && strcmp(value, "own") != 0 ? "" : axis->option->name,
-                                       is_word && strcmp(value, "own") != 0 ? "" : " ", value);
+            char *longer =
+                text_format("%s%s%s%s%s", name ? name : "", name ? ", " : "",
+                            is_word && strcmp(value, "own") != 0 ? "" : axis->option->name,
+                            is_word && strcmp(value, "own") != 0 ? "" : " ", value);
             free(name);
             name = longer;
         }
@@ -394,7 +430,8 @@ static void collect_series(struct results *r, const struct comparison *c)
         const struct cell *cell = &c->cells[r->settings[i].first];
         struct series *s = NULL;
         for (size_t k = 0; k < r->n_series && !s; k++)
-            if (same_series(c, cell, &c->cells[r->settings[r->series[k].settings[0]].first])) s = &r->series[k];
+            if (same_series(c, cell, &c->cells[r->settings[r->series[k].settings[0]].first]))
+                s = &r->series[k];
         if (!s) {
             s = &r->series[r->n_series++];
             *s = (struct series){.name = name_series(c, cell),
@@ -423,7 +460,8 @@ static int steps_of(const struct results *r, const struct comparison *c, size_t 
 }
 
 /* True if setting a answers better than b (SIZE_MAX: nothing yet). */
-static bool is_better(const struct results *r, const struct comparison *c, size_t a, size_t b, bool by_time)
+static bool is_better(const struct results *r, const struct comparison *c, size_t a, size_t b,
+                      bool by_time)
 {
     if (b == SIZE_MAX) return true;
     int steps = steps_of(r, c, a), other = steps_of(r, c, b);
@@ -442,7 +480,8 @@ static void answer(struct results *r, const struct comparison *c)
             s->fewest[t] = SIZE_MAX;
             for (size_t i = 0; i < s->n; i++) {
                 size_t number = s->settings[i];
-                bool within = r->settings[number].within[t] = is_within(&r->settings[number], &r->targets[t]);
+                bool within = r->settings[number].within[t] =
+                    is_within(&r->settings[number], &r->targets[t]);
                 if (!within) continue;
                 if (is_better(r, c, number, s->fewest[t], false)) s->fewest[t] = number;
                 if (is_better(r, c, number, r->fewest[t], false)) r->fewest[t] = number;
@@ -455,7 +494,8 @@ static void answer(struct results *r, const struct comparison *c)
 /* In single quotes where a shell would see more than a word. */
 static void put_word(FILE *out, const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
     if (*word && strspn(word, plain) == strlen(word)) {
         fprintf(out, " %s", word);
         return;
@@ -479,10 +519,12 @@ char *setting_command(const struct comparison *c, const struct setting *setting)
     if (!out) return text_copy("");
     fputs("darkroom", out);
     for (size_t i = 0; i < c->axes.n_items; i++)
-        if (strcmp(c->axes.items[i].option->name, "prompt") == 0) put_word(out, cell_value(c, cell, i));
+        if (strcmp(c->axes.items[i].option->name, "prompt") == 0)
+            put_word(out, cell_value(c, cell, i));
     for (size_t i = 0; i < c->axes.n_items; i++) {
         const char *name = c->axes.items[i].option->name, *value = cell_value(c, cell, i);
-        if (strcmp(name, "prompt") == 0 || (strcmp(value, "own") == 0 && c->axes.items[i].option->kind != OPTION_PATH))
+        if (strcmp(name, "prompt") == 0 ||
+            (strcmp(value, "own") == 0 && c->axes.items[i].option->kind != OPTION_PATH))
             continue;
         fprintf(out, " --%s", name);
         put_word(out, value);

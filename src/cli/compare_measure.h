@@ -1,4 +1,5 @@
-/* compare_measure.h - the numbers of a comparison: per cell, per setting, and the answers drawn from them. */
+/* compare_measure.h - the numbers of a comparison: per cell, per setting, and the answers drawn
+ * from them. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_COMPARE_MEASURE_H
 #define CLI_COMPARE_MEASURE_H
@@ -12,20 +13,20 @@ struct spread {
 };
 
 enum quantity { /* the measures, and what they cost */
-    Q_RMSE,
-    Q_PSNR,
-    Q_SSIM,
-    Q_MS_SSIM,
-    Q_SHARPNESS,
-    Q_SHARPER,
-    Q_CONTRAST,
-    Q_BACKGROUND,
-    Q_PASSES,
-    Q_TEXT_S,
-    Q_DENOISE_S,
-    Q_DECODE_S,
-    Q_SECONDS,
-    N_QUANTITIES
+                Q_RMSE,
+                Q_PSNR,
+                Q_SSIM,
+                Q_MS_SSIM,
+                Q_SHARPNESS,
+                Q_SHARPER,
+                Q_CONTRAST,
+                Q_BACKGROUND,
+                Q_PASSES,
+                Q_TEXT_S,
+                Q_DENOISE_S,
+                Q_DECODE_S,
+                Q_SECONDS,
+                N_QUANTITIES
 };
 extern const char *const quantity_names[N_QUANTITIES]; /* as in results.csv */
 
@@ -44,17 +45,19 @@ struct setting {
     bool draws;         /* its pictures do not converge to one */
     bool by_statistics; /* it, or the reference, draws noise: only statistics can be compared */
     struct spread q[N_QUANTITIES];
-    double statistics; /* distance of the latents' statistics from the reference's, NAN if not measured */
+    double statistics; /* distance of the latents' statistics from the reference's, NAN if not
+                          measured */
     bool pareto;       /* nothing is both faster and nearer */
     bool within[MAX_TARGETS];
 };
 
 /* Settings that differ in steps alone: one line of a chart. */
 struct series {
-    char *name; /* what tells it from the others: "ddim", "ddim, karras" */
+    char *name;       /* what tells it from the others: "ddim", "ddim, karras" */
     size_t *settings; /* [n], steps rising */
     size_t n;
-    size_t fewest[MAX_TARGETS]; /* number of the setting with the fewest steps within the target, SIZE_MAX: none */
+    size_t fewest[MAX_TARGETS]; /* number of the setting with the fewest steps within the target,
+                                   SIZE_MAX: none */
 };
 
 struct results {
@@ -81,7 +84,8 @@ void results_free(struct results *results);
 
 /* The command that renders a setting with the first prompt and seed. Free it. */
 char *setting_command(const struct comparison *comparison, const struct setting *setting);
-/* The setting's error: latent RMSE, or 1 - SSIM against a reference without latent. NAN if there is none. */
+/* The setting's error: latent RMSE, or 1 - SSIM against a reference without latent. NAN if there is
+ * none. */
 double setting_error(const struct results *results, const struct setting *setting);
 
 #endif

@@ -6,28 +6,32 @@
 #include "compare_measure.h"
 
 /* results.csv and results.json; docs/compare.md describes both. */
-bool table_write(const struct results *results, const struct comparison *comparison, struct dk_error *err);
+bool table_write(const struct results *results, const struct comparison *comparison,
+                 struct dk_error *err);
 /* The table and the answers, for a person at a terminal. */
 void table_print(const struct results *results, const struct comparison *comparison);
 
 /* chart.svg and chart.png: error against steps and against seconds, a line for each series. */
-bool chart_write(const struct results *results, const struct comparison *comparison, struct dk_error *err);
+bool chart_write(const struct results *results, const struct comparison *comparison,
+                 struct dk_error *err);
 /* The chart as SVG text, its colours left to the style sheet of the page around it. Free it. */
 char *chart_svg(const struct results *results, const struct comparison *comparison);
 
 /* sheet.png, sheet-2.png, ...: the pictures in rows and columns. */
-bool sheets_write(const struct results *results, const struct comparison *comparison, struct dk_error *err);
+bool sheets_write(const struct results *results, const struct comparison *comparison,
+                  struct dk_error *err);
 
 /* report.html: everything in one file. */
-bool page_write(const struct results *results, const struct comparison *comparison, struct dk_error *err);
+bool page_write(const struct results *results, const struct comparison *comparison,
+                struct dk_error *err);
 
 /*
- * A part of a sheet: one combination of the values of all axes but those of rows and columns. Sections with nothing
- * but impossible cells are left out.
+ * A part of a sheet: one combination of the values of all axes but those of rows and columns.
+ * Sections with nothing but impossible cells are left out.
  */
 struct section {
     size_t n_rows, n_columns;
-    const struct cell **cells; /* [n_rows, n_columns] */
+    const struct cell **cells;     /* [n_rows, n_columns] */
     const struct problem *problem; /* of all its cells; NULL where they have several */
     char *title;                   /* what is the same in all its cells and not in all sections */
 };

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES ((size_t)48 << 20) /* of pictures in the page; those beyond are links into the folder */
+#define MOST_BYTES                                                                                 \
+    ((size_t)48 << 20) /* of pictures in the page; those beyond are links into the folder */
 
 struct page {
     FILE *out;
@@ -21,23 +22,30 @@ struct page {
 };
 
 static const char style[] =
-    ":root{color-scheme:light dark;--paper:#fff;--ink:#1e1e1e;--faint:#666;--grid:#ddd;--card:#f5f6f8;--mark:#e3f1e8;"
+    ":root{color-scheme:light "
+    "dark;--paper:#fff;--ink:#1e1e1e;--faint:#666;--grid:#ddd;--card:#f5f6f8;--mark:#e3f1e8;"
     "--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9}\n"
-    "@media(prefers-color-scheme:dark){:root{--paper:#16181c;--ink:#e8e8e8;--faint:#a0a4aa;--grid:#34383f;"
+    "@media(prefers-color-scheme:dark){:root{--paper:#16181c;--ink:#e8e8e8;--faint:#a0a4aa;--grid:#"
+    "34383f;"
     "--card:#20242a;--mark:#1d3a2b;--c0:#4a9fe0;--c1:#f0803c;--c2:#2fc495;--c5:#8fd0f5}}\n"
-    "body{font:15px/1.5 system-ui,sans-serif;background:var(--paper);color:var(--ink);margin:0 auto;padding:1.5rem;"
+    "body{font:15px/1.5 system-ui,sans-serif;background:var(--paper);color:var(--ink);margin:0 "
+    "auto;padding:1.5rem;"
     "max-width:76rem}\n"
-    "h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 .6rem}h3{font-size:1rem;margin:1.4rem 0 .5rem}\n"
+    "h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2.2rem 0 "
+    ".6rem}h3{font-size:1rem;margin:1.4rem 0 .5rem}\n"
     "p{margin:.3rem 0}.faint{color:var(--faint)}small{color:var(--faint)}\n"
     ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:1rem}\n"
-    ".card{background:var(--card);border-radius:8px;padding:.9rem 1.1rem}.card b{font-size:1.1rem}\n"
-    "code{font:13px ui-monospace,monospace;background:var(--paper);padding:.15rem .35rem;border-radius:4px;"
+    ".card{background:var(--card);border-radius:8px;padding:.9rem 1.1rem}.card "
+    "b{font-size:1.1rem}\n"
+    "code{font:13px ui-monospace,monospace;background:var(--paper);padding:.15rem "
+    ".35rem;border-radius:4px;"
     "overflow-wrap:anywhere}\n"
     ".wide{overflow-x:auto}svg{max-width:100%;height:auto;display:block}\n"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     "th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--grid)}\n"
     "th:first-child,td:first-child{text-align:left}\n"
-    "th button{all:unset;cursor:pointer;font-weight:600}th button:focus-visible{outline:2px solid var(--c0)}\n"
+    "th button{all:unset;cursor:pointer;font-weight:600}th button:focus-visible{outline:2px solid "
+    "var(--c0)}\n"
     "th[aria-sort=ascending] button::after{content:' \\2191'}\n"
     "th[aria-sort=descending] button::after{content:' \\2193'}\n"
     "tr.front td{background:var(--mark)}td small{font-size:.8em}\n"
@@ -46,36 +54,52 @@ static const char style[] =
     "figure{margin:0}figure button{all:unset;cursor:zoom-in;display:block}\n"
     "figure button:focus-visible{outline:2px solid var(--c0)}\n"
     "figure img{display:block;width:var(--w);height:auto}img.small{image-rendering:pixelated}\n"
-    "figcaption{font-size:.78rem;line-height:1.3;width:var(--w)}.none{background:var(--card);padding:.4rem;"
-    "box-sizing:border-box;width:var(--w);min-height:4rem;font-size:.72rem;color:var(--faint);overflow-wrap:anywhere}\n"
-    "dialog{border:0;border-radius:10px;background:var(--card);color:var(--ink);padding:1rem;max-width:96vw}\n"
+    "figcaption{font-size:.78rem;line-height:1.3;width:var(--w)}.none{background:var(--card);"
+    "padding:.4rem;"
+    "box-sizing:border-box;width:var(--w);min-height:4rem;font-size:.72rem;color:var(--faint);"
+    "overflow-wrap:anywhere}\n"
+    "dialog{border:0;border-radius:10px;background:var(--card);color:var(--ink);padding:1rem;max-"
+    "width:96vw}\n"
     "dialog::backdrop{background:#000a}.pair{position:relative;width:min(80vmin,64rem)}\n"
     ".pair img{display:block;width:100%;height:auto}.pair img+img{position:absolute;inset:0}\n"
-    ".pair i{position:absolute;top:0;bottom:0;width:2px;background:#fff;box-shadow:0 0 3px #000;pointer-events:none}\n"
-    "dialog input{width:100%;margin:.6rem 0}dialog div.names{display:flex;justify-content:space-between;gap:1rem}\n"
+    ".pair i{position:absolute;top:0;bottom:0;width:2px;background:#fff;box-shadow:0 0 3px "
+    "#000;pointer-events:none}\n"
+    "dialog input{width:100%;margin:.6rem 0}dialog "
+    "div.names{display:flex;justify-content:space-between;gap:1rem}\n"
     "dialog form{text-align:right;margin:0}dialog form button{font:inherit;padding:.2rem .8rem}\n";
 
 /* Sorting, and the slider between a cell (left of the line) and its reference (right of it). */
 static const char script[] =
-    "for(const t of document.querySelectorAll('table.sort')){const heads=[...t.tHead.rows[0].cells];\n"
+    "for(const t of document.querySelectorAll('table.sort')){const "
+    "heads=[...t.tHead.rows[0].cells];\n"
     "heads.forEach((h,i)=>h.querySelector('button').addEventListener('click',()=>{\n"
-    "const up=h.getAttribute('aria-sort')!=='ascending';heads.forEach(x=>x.removeAttribute('aria-sort'));\n"
+    "const "
+    "up=h.getAttribute('aria-sort')!=='ascending';heads.forEach(x=>x.removeAttribute('aria-sort'));"
+    "\n"
     "h.setAttribute('aria-sort',up?'ascending':'descending');\n"
-    "const key=r=>{const v=r.cells[i].dataset.v;return v===undefined?r.cells[i].textContent:v===''?NaN:+v};\n"
+    "const key=r=>{const v=r.cells[i].dataset.v;return "
+    "v===undefined?r.cells[i].textContent:v===''?NaN:+v};\n"
     "const rows=[...t.tBodies[0].rows];rows.sort((a,b)=>{const x=key(a),y=key(b);\n"
     "if(typeof x==='string')return (up?1:-1)*x.localeCompare(y,'en',{numeric:true});\n"
-    "if(isNaN(x)||isNaN(y))return isNaN(x)-isNaN(y);return up?x-y:y-x});t.tBodies[0].append(...rows)}));}\n"
-    "const d=document.querySelector('dialog'),[own,ref]=d.querySelectorAll('img'),bar=d.querySelector('i'),\n"
+    "if(isNaN(x)||isNaN(y))return isNaN(x)-isNaN(y);return "
+    "up?x-y:y-x});t.tBodies[0].append(...rows)}));}\n"
+    "const "
+    "d=document.querySelector('dialog'),[own,ref]=d.querySelectorAll('img'),bar=d.querySelector('i'"
+    "),\n"
     "range=d.querySelector('input');\n"
-    "const move=()=>{ref.style.clipPath=`inset(0 0 0 ${range.value}%)`;bar.style.left=range.value+'%'};\n"
+    "const move=()=>{ref.style.clipPath=`inset(0 0 0 "
+    "${range.value}%)`;bar.style.left=range.value+'%'};\n"
     "range.addEventListener('input',move);\n"
-    "d.querySelector('.pair').addEventListener('pointermove',e=>{if(e.pointerType==='mouse'||e.buttons){\n"
+    "d.querySelector('.pair').addEventListener('pointermove',e=>{if(e.pointerType==='mouse'||e."
+    "buttons){\n"
     "const r=e.currentTarget.getBoundingClientRect();\n"
     "range.value=Math.max(0,Math.min(100,100*(e.clientX-r.left)/r.width));move()}});\n"
-    "document.addEventListener('click',e=>{const b=e.target.closest('button[data-ref]');if(!b)return;\n"
+    "document.addEventListener('click',e=>{const "
+    "b=e.target.closest('button[data-ref]');if(!b)return;\n"
     "const img=b.querySelector('img'),other=document.getElementById(b.dataset.ref);\n"
     "own.src=img.src;own.className=img.className;ref.src=other.src;ref.className=other.className;\n"
-    "d.querySelector('.names').firstChild.textContent=b.dataset.name;range.value=50;move();d.showModal()});\n"
+    "d.querySelector('.names').firstChild.textContent=b.dataset.name;range.value=50;move();d."
+    "showModal()});\n"
     "d.addEventListener('click',e=>{if(e.target===d)d.close()});\n";
 
 /* ---- pieces -------------------------------------------------------------------------------- */
@@ -129,7 +153,8 @@ static void put_value(FILE *out, const struct spread *s, const char *format, boo
 static void put_head(FILE *out, const char *const *names, size_t n)
 {
     fputs("<thead><tr>", out);
-    for (size_t i = 0; i < n; i++) fprintf(out, "<th scope=\"col\"><button>%s</button></th>", names[i]);
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, "<th scope=\"col\"><button>%s</button></th>", names[i]);
     fputs("</tr></thead><tbody>\n", out);
 }
 
@@ -148,7 +173,8 @@ static void put_choice(struct page *p, const char *what, size_t setting)
     fprintf(p->out, "<p>%s: <b>%d steps</b> of ", what, steps_of(p, setting));
     for (size_t k = 0; k < p->results->n_series; k++)
         for (size_t i = 0; i < p->results->series[k].n; i++)
-            if (p->results->series[k].settings[i] == setting) canvas_escape(p->out, p->results->series[k].name);
+            if (p->results->series[k].settings[i] == setting)
+                canvas_escape(p->out, p->results->series[k].name);
     fprintf(p->out, ", %.2f s a picture<br><code>", s->q[Q_SECONDS].mean);
     canvas_escape(p->out, command);
     fputs("</code></p>", p->out);
@@ -162,7 +188,8 @@ static void put_answers(struct page *p)
     for (size_t t = 0; t < r->n_targets; t++) {
         char text[48];
         target_describe(&r->targets[t], text);
-        fprintf(p->out, "<div class=\"card\"><p class=\"faint\">Within %s of the reference</p>", text);
+        fprintf(p->out, "<div class=\"card\"><p class=\"faint\">Within %s of the reference</p>",
+                text);
         if (r->fewest[t] == SIZE_MAX) {
             fputs("<p><b>No setting here</b></p></div>\n", p->out);
             continue;
@@ -190,7 +217,8 @@ static void put_row(struct page *p, const struct series *series, const struct se
     const struct results *r = p->results;
     fprintf(out, "<tr%s><td>", s->pareto ? " class=\"front\"" : "");
     canvas_escape(out, series->name);
-    fprintf(out, "</td><td data-v=\"%d\">%d</td>", p->comparison->cells[s->first].request.settings.n_steps,
+    fprintf(out, "</td><td data-v=\"%d\">%d</td>",
+            p->comparison->cells[s->first].request.settings.n_steps,
             p->comparison->cells[s->first].request.settings.n_steps);
     put_value(out, &s->q[Q_PASSES], "%.0f", false);
     put_value(out, &s->q[Q_SECONDS], "%.2f", true);
@@ -211,23 +239,27 @@ static void put_table(struct page *p)
     const char *names[16];
     size_t n = 0;
     const char *const first[] = {"setting", "steps", "passes", "seconds"};
-    const char *const then[] = {"PSNR dB", "SSIM", "MS-SSIM", "sharpness", "contrast", "statistics"};
+    const char *const then[] = {"PSNR dB",   "SSIM",     "MS-SSIM",
+                                "sharpness", "contrast", "statistics"};
     for (size_t i = 0; i < 4; i++) names[n++] = first[i];
     if (r->has_rmse) names[n++] = "latent RMSE";
     for (size_t i = 0; i < 6; i++) names[n++] = then[i];
     if (r->has_background) names[n++] = "background";
     names[n++] = "pictures";
-    fputs("<h2>All settings</h2><p class=\"faint\">Means and standard deviations over prompts and seeds. Green: nothing "
+    fputs("<h2>All settings</h2><p class=\"faint\">Means and standard deviations over prompts and "
+          "seeds. Green: nothing "
           "is both faster and nearer to the reference. Click a heading to sort.</p>"
           "<div class=\"wide\"><table class=\"sort\">\n",
           p->out);
     put_head(p->out, names, n);
     for (size_t k = 0; k < r->n_series; k++)
-        for (size_t i = 0; i < r->series[k].n; i++) put_row(p, &r->series[k], &r->settings[r->series[k].settings[i]]);
+        for (size_t i = 0; i < r->series[k].n; i++)
+            put_row(p, &r->series[k], &r->settings[r->series[k].settings[i]]);
     fputs("</tbody></table></div>\n", p->out);
 }
 
-static void put_figure(struct page *p, const struct cell *cell, const char *name, const char *reference_id)
+static void put_figure(struct page *p, const struct cell *cell, const char *name,
+                       const char *reference_id)
 {
     FILE *out = p->out;
     char caption[64];
@@ -263,7 +295,8 @@ static bool put_reference(struct page *p, const struct cell *cell, const char *i
     int width = is_file ? c->reference.image.width_px : cell->request.settings.width_px;
     fprintf(p->out, "<figure><img id=\"%s\"%s", id, width < 200 ? " class=\"small\"" : "");
     if (is_file)
-        put_source(p, c->reference.path[0] == '/' ? "" : ".", c->reference.path + (c->reference.path[0] == '/'));
+        put_source(p, c->reference.path[0] == '/' ? "" : ".",
+                   c->reference.path + (c->reference.path[0] == '/'));
     else
         put_source(p, c->folder, cell->file);
     fputs(" alt=\"reference\"><figcaption>reference", p->out);
@@ -294,7 +327,9 @@ static void put_section(struct page *p, const struct section *s, size_t number)
     canvas_escape(p->out, *s->title ? s->title : axes_find(axes, "prompt")->values.items[0]);
     fputs("</h3>\n", p->out);
     bool has_reference = put_reference(p, s->problem ? problem_reference(c, s->problem) : NULL, id);
-    fprintf(p->out, "<div class=\"wide\"><div class=\"grid\" style=\"grid-template-columns:repeat(%zu,var(--w))\">\n",
+    fprintf(p->out,
+            "<div class=\"wide\"><div class=\"grid\" "
+            "style=\"grid-template-columns:repeat(%zu,var(--w))\">\n",
             s->n_columns);
     for (size_t x = 0; x < s->n_columns; x++) {
         char *heading = axis_heading(&axes->items[axes->columns], x);
@@ -315,11 +350,15 @@ static void put_pictures(struct page *p)
 {
     size_t n;
     struct section *sections = sections_make(p->comparison, &n);
-    fputs("<h2>Pictures</h2><p class=\"faint\">Click a picture to slide between it and its reference.</p>\n", p->out);
+    fputs("<h2>Pictures</h2><p class=\"faint\">Click a picture to slide between it and its "
+          "reference.</p>\n",
+          p->out);
     for (size_t i = 0; i < n; i++) put_section(p, &sections[i], i);
     sections_free(sections, n);
     if (p->linked)
-        fputs("<p class=\"faint\">Some pictures are links into the folder, to keep this file small.</p>\n", p->out);
+        fputs("<p class=\"faint\">Some pictures are links into the folder, to keep this file "
+              "small.</p>\n",
+              p->out);
 }
 
 static void put_levels(struct page *p, const struct problem *problem)
@@ -330,21 +369,26 @@ static void put_levels(struct page *p, const struct problem *problem)
         const struct dk_settings *s = &problem->levels[i].request.settings;
         fputs("<tr><td>", out);
         canvas_escape(out, first->prompt);
-        fprintf(out, "</td><td data-v=\"%llu\">%llu</td><td data-v=\"%g\">%g</td><td>", (unsigned long long)first->seed,
-                (unsigned long long)first->seed, first->guidance, first->guidance);
+        fprintf(out, "</td><td data-v=\"%llu\">%llu</td><td data-v=\"%g\">%g</td><td>",
+                (unsigned long long)first->seed, (unsigned long long)first->seed, first->guidance,
+                first->guidance);
         canvas_escape(out, s->scheduler);
-        fprintf(out, " %s</td><td data-v=\"%d\">%d</td>", s->sigmas ? s->sigmas : "", s->n_steps, s->n_steps);
+        fprintf(out, " %s</td><td data-v=\"%d\">%d</td>", s->sigmas ? s->sigmas : "", s->n_steps,
+                s->n_steps);
         put_value(out, &(struct spread){i ? problem->changes[i] : NAN, 0, 1}, "%.2g", false);
         put_value(out, &(struct spread){i ? problem->changes_db[i] : NAN, 0, 1}, "%.1f", false);
         bool last = i + 1 == problem->n_used;
-        fprintf(out, "<td>%s</td></tr>\n", !last ? "" : problem->converged ? "converged" : "not converged");
+        fprintf(out, "<td>%s</td></tr>\n",
+                !last                ? ""
+                : problem->converged ? "converged"
+                                     : "not converged");
     }
 }
 
 static void put_convergence(struct page *p)
 {
-    static const char *const names[] = {"prompt", "seed", "guidance", "solver", "steps", "change of the latent",
-                                        "change, dB", ""};
+    static const char *const names[] = {
+        "prompt", "seed", "guidance", "solver", "steps", "change of the latent", "change, dB", ""};
     const struct comparison *c = p->comparison;
     fputs("<h2>The reference</h2>", p->out);
     if (c->reference.kind == REFERENCE_FILE) {
@@ -356,15 +400,18 @@ static void put_convergence(struct page *p)
     if (c->reference.kind == REFERENCE_SETTING) {
         fputs("<p>Each picture is measured against the one that ", p->out);
         canvas_escape(p->out, c->request->compare.reference);
-        fputs(" makes of the same prompt, seed and guidance. Whether that one has converged was not looked at.</p>\n",
+        fputs(" makes of the same prompt, seed and guidance. Whether that one has converged was "
+              "not looked at.</p>\n",
               p->out);
         return;
     }
-    fprintf(p->out,
-            "<p>The solution of the probability-flow ODE from the same starting noise. Its steps are doubled until the "
-            "latent changes by less than %g (root mean square; latents have a spread of about 1).</p>"
-            "<div class=\"wide\"><table class=\"sort\">\n",
-            c->request->compare.tolerance);
+    fprintf(
+        p->out,
+        "<p>The solution of the probability-flow ODE from the same starting noise. Its steps are "
+        "doubled until the "
+        "latent changes by less than %g (root mean square; latents have a spread of about 1).</p>"
+        "<div class=\"wide\"><table class=\"sort\">\n",
+        c->request->compare.tolerance);
     put_head(p->out, names, sizeof names / sizeof names[0]);
     for (size_t i = 0; i < c->n_problems; i++) put_levels(p, &c->problems[i]);
     fputs("</tbody></table></div>\n", p->out);
@@ -373,24 +420,32 @@ static void put_convergence(struct page *p)
 static void put_notes(struct page *p)
 {
     bool draws = false;
-    for (size_t i = 0; i < p->results->n_settings; i++) draws = draws || p->results->settings[i].by_statistics;
+    for (size_t i = 0; i < p->results->n_settings; i++)
+        draws = draws || p->results->settings[i].by_statistics;
     fputs("<h2>What the numbers mean</h2><ul>\n"
-          "<li><b>latent RMSE</b>: root mean square of the difference of the latents before decoding. "
-          "<b>PSNR</b>: over all colour channels. <b>SSIM</b>: Wang et al. 2004 on the luminance, 11 x 11 Gaussian "
+          "<li><b>latent RMSE</b>: root mean square of the difference of the latents before "
+          "decoding. "
+          "<b>PSNR</b>: over all colour channels. <b>SSIM</b>: Wang et al. 2004 on the luminance, "
+          "11 x 11 Gaussian "
           "window of sigma 1.5. <b>MS-SSIM</b>: Wang et al. 2003, up to five scales.</li>\n"
-          "<li><b>sharpness</b>: root mean square gradient of the luminance, as a share of the reference's: below 1 is "
+          "<li><b>sharpness</b>: root mean square gradient of the luminance, as a share of the "
+          "reference's: below 1 is "
           "a blur. <b>contrast</b>: standard deviation of the luminance, of 255 levels.</li>\n"
-          "<li><b>statistics</b>: means and standard deviations of the latents' channels, pooled over prompts and "
+          "<li><b>statistics</b>: means and standard deviations of the latents' channels, pooled "
+          "over prompts and "
           "seeds, and how far they are from the reference's.</li>\n"
-          "<li><b>seconds</b>: text, denoising and decoding of one picture, the model being open; they belong to this "
+          "<li><b>seconds</b>: text, denoising and decoding of one picture, the model being open; "
+          "they belong to this "
           "machine and its load.</li>\n",
           p->out);
     if (draws)
-        fputs("<li>Schedulers that draw noise on the way do not converge to one picture. Theirs are not compared with "
+        fputs("<li>Schedulers that draw noise on the way do not converge to one picture. Theirs "
+              "are not compared with "
               "the reference one by one; only statistics over the seeds are.</li>\n",
               p->out);
     if (p->results->has_background)
-        fputs("<li><b>background</b>: share of pictures whose corners are nearest to the colour that the prompt "
+        fputs("<li><b>background</b>: share of pictures whose corners are nearest to the colour "
+              "that the prompt "
               "names.</li>\n",
               p->out);
     fputs("</ul>\n", p->out);
@@ -399,15 +454,16 @@ static void put_notes(struct page *p)
 static void put_facts(struct page *p)
 {
     const struct comparison *c = p->comparison;
-    const struct axis *prompts = axes_find(&c->axes, "prompt"), *seeds = axes_find(&c->axes, "seed");
+    const struct axis *prompts = axes_find(&c->axes, "prompt"),
+                      *seeds = axes_find(&c->axes, "seed");
     fputs("<p class=\"faint\">", p->out);
     for (size_t i = 0; i < c->n_slots; i++) {
         fputs(i ? ", " : "model ", p->out);
         canvas_escape(p->out, c->slots[i].provenance.model_name);
     }
-    fprintf(p->out, "; %zu prompt%s, %zu seed%s; darkroom %s, %s kernels</p>\n", prompts->values.n_items,
-            prompts->values.n_items == 1 ? "" : "s", seeds->values.n_items, seeds->values.n_items == 1 ? "" : "s",
-            DK_VERSION, dk_cpu_level());
+    fprintf(p->out, "; %zu prompt%s, %zu seed%s; darkroom %s, %s kernels</p>\n",
+            prompts->values.n_items, prompts->values.n_items == 1 ? "" : "s", seeds->values.n_items,
+            seeds->values.n_items == 1 ? "" : "s", DK_VERSION, dk_cpu_level());
 }
 
 /* ---- the page ------------------------------------------------------------------------------ */
@@ -438,10 +494,15 @@ static void put_page(struct page *p)
     put_convergence(p);
     put_notes(p);
     fprintf(p->out,
-            "<dialog aria-label=\"comparison with the reference\"><div class=\"pair\"><img alt=\"cell\">"
-            "<img alt=\"reference\"><i></i></div><input type=\"range\" min=\"0\" max=\"100\" step=\"any\" "
-            "aria-label=\"where the reference begins\"><div class=\"names\"><span></span><span>reference</span></div>"
-            "<form method=\"dialog\"><button>close</button></form></dialog>\n<script>\n%s</script></body></html>\n",
+            "<dialog aria-label=\"comparison with the reference\"><div class=\"pair\"><img "
+            "alt=\"cell\">"
+            "<img alt=\"reference\"><i></i></div><input type=\"range\" min=\"0\" max=\"100\" "
+            "step=\"any\" "
+            "aria-label=\"where the reference begins\"><div "
+            "class=\"names\"><span></span><span>reference</span></div>"
+            "<form "
+            "method=\"dialog\"><button>close</button></form></dialog>\n<script>\n%s</script></"
+            "body></html>\n",
             script);
     free(chart);
 }

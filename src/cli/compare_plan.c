@@ -1,4 +1,5 @@
-/* compare_plan.c - from axes to cells: every picture of a comparison, and what it is measured against. */
+/* compare_plan.c - from axes to cells: every picture of a comparison, and what it is measured
+ * against. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_plan.h"
 
@@ -14,7 +15,8 @@
 
 #define MAX_CELLS ((size_t)20000)
 
-static const char *const solving[] = {"scheduler", "steps", "spacing", "sigmas", "timesteps", "eta"};
+static const char *const solving[] = {"scheduler", "steps",     "spacing",
+                                      "sigmas",    "timesteps", "eta"};
 #define N_SOLVING (sizeof solving / sizeof solving[0])
 
 /* ---- the reference ------------------------------------------------------------------------- */
@@ -30,7 +32,9 @@ static bool read_short_form(struct reference *reference, const char *text)
 {
     const char *dash = strrchr(text, '-');
     int64_t steps;
-    if (strchr(text, '=') || !dash || dash == text || !text_to_integer(dash + 1, &steps) || steps < 1) return false;
+    if (strchr(text, '=') || !dash || dash == text || !text_to_integer(dash + 1, &steps) ||
+        steps < 1)
+        return false;
     char *name = text_copy_n(text, (size_t)(dash - text));
     for (char *p = name; *p; p++) *p = (char)tolower((unsigned char)*p);
     values_add(&reference->settings, text_format("scheduler=%s", name));
@@ -54,9 +58,11 @@ bool reference_read(struct reference *reference, const char *text, struct dk_err
     for (size_t i = 0; i < reference->settings.n_items; i++) {
         const char *item = reference->settings.items[i];
         const struct option *option = option_find(item, strcspn(item, "="));
-        if (!strchr(item, '=') || !option || option->use != USE_RECORDED || option->group == GROUP_MODEL)
+        if (!strchr(item, '=') || !option || option->use != USE_RECORDED ||
+            option->group == GROUP_MODEL)
             return say_fail(err, DK_ERROR_ARGUMENT,
-                            "--reference: found \"%.100s\", expected a PNG, NAME-STEPS as in ddpm-1000, or settings as "
+                            "--reference: found \"%.100s\", expected a PNG, NAME-STEPS as in "
+                            "ddpm-1000, or settings as "
                             "in scheduler=heun,steps=200",
                             item);
     }
@@ -119,7 +125,8 @@ static void init_request(const struct comparison *c, struct request *request)
 static bool apply_values(const struct comparison *c, struct cell *cell, struct dk_error *err)
 {
     for (size_t i = 0; i < c->axes.n_items; i++)
-        if (!axis_apply(&cell->request, c->axes.items[i].option, cell_value(c, cell, i), err)) return false;
+        if (!axis_apply(&cell->request, c->axes.items[i].option, cell_value(c, cell, i), err))
+            return false;
     cell->request.random_seed = false;
     return true;
 }
@@ -128,7 +135,8 @@ static bool apply_values(const struct comparison *c, struct cell *cell, struct d
 static void keep_strings(struct request *request)
 {
     struct dk_settings *s = &request->settings;
-    const char **places[] = {&s->prompt, &s->negative, &s->scheduler, &s->spacing, &s->sigmas, &s->timesteps, &s->rng};
+    const char **places[] = {&s->prompt, &s->negative,  &s->scheduler, &s->spacing,
+                             &s->sigmas, &s->timesteps, &s->rng};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (*places[i]) *places[i] = request_keep(request, *places[i]);
 }
@@ -172,15 +180,15 @@ static char *name_cell(const struct cell *cell)
     char *scheduler = text_copy(slash ? slash + 1 : s->scheduler);
     for (char *p = scheduler; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '-' && *p != '_') *p = '-';
-    char *name = text_format("cells/%.60s-%d-%llu-%.10s.png", scheduler, s->n_steps, (unsigned long long)s->seed,
-                             cell->id);
+    char *name = text_format("cells/%.60s-%d-%llu-%.10s.png", scheduler, s->n_steps,
+                             (unsigned long long)s->seed, cell->id);
     free(scheduler);
     return name;
 }
 
 /*
- * Some schedulers bring a guidance of their own, for the models they were made for. Where none is asked for, all cells
- * get the model's, or else they would not solve one problem.
+ * Some schedulers bring a guidance of their own, for the models they were made for. Where none is
+ * asked for, all cells get the model's, or else they would not solve one problem.
  */
 static void fix_guidance(const struct comparison *c, struct cell *cell)
 {
@@ -190,7 +198,8 @@ static void fix_guidance(const struct comparison *c, struct cell *cell)
     dk_model_get_info(c->model, &info);
     s->guidance = info.guidance;
     struct dk_error ignored = {0};
-    cell->says_guidance = !dk_resolve(c->model, &own, NULL, &ignored) || own.guidance != info.guidance;
+    cell->says_guidance =
+        !dk_resolve(c->model, &own, NULL, &ignored) || own.guidance != info.guidance;
 }
 
 static bool resolve(struct comparison *c, struct cell *cell, struct dk_error *err)
@@ -230,8 +239,8 @@ static bool apply_text(struct request *request, const char *item, struct dk_erro
 }
 
 /* A cell for the same problem as another one, solved by these settings. */
-static bool derive(struct comparison *c, const struct cell *from, const struct values *settings, struct cell *cell,
-                   struct dk_error *err)
+static bool derive(struct comparison *c, const struct cell *from, const struct values *settings,
+                   struct cell *cell, struct dk_error *err)
 {
     *cell = (struct cell){.model = from->model, .problem = from->problem, .setting = SIZE_MAX};
     cell->request = from->request;
@@ -239,20 +248,23 @@ static bool derive(struct comparison *c, const struct cell *from, const struct v
     keep_strings(&cell->request);
     reset_solving(&cell->request);
     bool ok = true;
-    for (size_t i = 0; ok && i < settings->n_items; i++) ok = apply_text(&cell->request, settings->items[i], err);
+    for (size_t i = 0; ok && i < settings->n_items; i++)
+        ok = apply_text(&cell->request, settings->items[i], err);
     ok = ok && resolve(c, cell, err);
     if (!ok) free_cell(cell);
     return ok;
 }
 
 /*
- * Solvers of second order whose picture converges to the flow's solution, by preference: some models allow no free
- * choice of noise levels.
+ * Solvers of second order whose picture converges to the flow's solution, by preference: some
+ * models allow no free choice of noise levels.
  */
-static const char *const converging[] = {"scheduler=dpmpp-2m,sigmas=karras", "scheduler=dpmpp-2m,spacing=trailing",
+static const char *const converging[] = {"scheduler=dpmpp-2m,sigmas=karras",
+                                         "scheduler=dpmpp-2m,spacing=trailing",
                                          "scheduler=ddim,spacing=trailing"};
 
-static bool derive_levels(struct comparison *c, struct problem *problem, const char *solver, struct dk_error *err)
+static bool derive_levels(struct comparison *c, struct problem *problem, const char *solver,
+                          struct dk_error *err)
 {
     problem->n_levels = 0;
     for (int steps = FIRST_LEVEL; problem->n_levels < MAX_LEVELS; steps *= 2) {
@@ -260,7 +272,8 @@ static bool derive_levels(struct comparison *c, struct problem *problem, const c
         values_read(&settings, "reference", solver, false, err);
         values_add(&settings, text_format("steps=%d", steps));
         struct cell *level = &problem->levels[problem->n_levels];
-        bool ok = derive(c, &c->cells[problem->first], &settings, level, problem->n_levels == 0 ? err : NULL);
+        bool ok = derive(c, &c->cells[problem->first], &settings, level,
+                         problem->n_levels == 0 ? err : NULL);
         values_free(&settings);
         if (!ok) break; /* a trained grid of 1000 timesteps has no 1024 steps */
         problem->n_levels++;
@@ -276,12 +289,14 @@ static bool plan_reference(struct comparison *c, struct problem *problem, struct
         int w = first->request.settings.width_px, h = first->request.settings.height_px;
         if (image->width_px == w && image->height_px == h) return true;
         return say_fail(err, DK_ERROR_ARGUMENT,
-                        "--reference: %.200s has %dx%d pixels, the cells %dx%d; give --size %dx%d", c->reference.path,
-                        image->width_px, image->height_px, w, h, image->width_px, image->height_px);
+                        "--reference: %.200s has %dx%d pixels, the cells %dx%d; give --size %dx%d",
+                        c->reference.path, image->width_px, image->height_px, w, h, image->width_px,
+                        image->height_px);
     }
     problem->levels = text_alloc(MAX_LEVELS * sizeof *problem->levels);
     if (c->reference.kind == REFERENCE_SETTING) {
-        problem->n_levels = derive(c, first, &c->reference.settings, &problem->levels[0], err) ? 1 : 0;
+        problem->n_levels =
+            derive(c, first, &c->reference.settings, &problem->levels[0], err) ? 1 : 0;
         return problem->n_levels == 1;
     }
     for (size_t i = 0; i < sizeof converging / sizeof converging[0]; i++) {
@@ -293,18 +308,21 @@ static bool plan_reference(struct comparison *c, struct problem *problem, struct
 }
 
 /* The number of the cell's problem; a new one gets its reference planned. */
-static bool find_problem(struct comparison *c, struct tally *known, size_t number, struct dk_error *err)
+static bool find_problem(struct comparison *c, struct tally *known, size_t number,
+                         struct dk_error *err)
 {
     struct cell *cell = &c->cells[number];
     struct request bare = cell->request;
-    bare.settings.scheduler = bare.settings.spacing = bare.settings.sigmas = bare.settings.timesteps = NULL;
+    bare.settings.scheduler = bare.settings.spacing = bare.settings.sigmas =
+        bare.settings.timesteps = NULL;
     bare.settings.n_steps = 0;
     bare.settings.eta = 0;
     char *key = identity_of_picture(&bare, c->slots[cell->model].provenance.fingerprint);
     size_t *at = tally_at(known, key);
     bool ok = true;
     if (*at == 0) {
-        c->problems = list_room(c->problems, c->n_problems, &c->problems_capacity, sizeof *c->problems);
+        c->problems =
+            list_room(c->problems, c->n_problems, &c->problems_capacity, sizeof *c->problems);
         *at = ++c->n_problems;
         struct problem *problem = &c->problems[c->n_problems - 1];
         *problem = (struct problem){.first = number};
@@ -325,7 +343,8 @@ static bool count_cells(struct comparison *c, struct dk_error *err)
         const struct axis *axis = &c->axes.items[i];
         size_t n = axis->values.n_items;
         if (c->n_cells * n > MAX_CELLS)
-            return say_fail(err, DK_ERROR_ARGUMENT, "compare: more than %zu pictures; give fewer values", MAX_CELLS);
+            return say_fail(err, DK_ERROR_ARGUMENT,
+                            "compare: more than %zu pictures; give fewer values", MAX_CELLS);
         c->n_cells *= n;
         if (axis_is_of_model(axis)) c->n_slots *= n;
         if (!axis_is_sample(axis)) c->n_settings *= n;
@@ -338,7 +357,8 @@ static bool count_cells(struct comparison *c, struct dk_error *err)
     return true;
 }
 
-static bool plan_cell(struct comparison *c, struct tally *known, size_t number, struct dk_error *err)
+static bool plan_cell(struct comparison *c, struct tally *known, size_t number,
+                      struct dk_error *err)
 {
     struct cell *cell = &c->cells[number];
     struct dk_error why = {0};
@@ -370,7 +390,9 @@ static bool check_values(const struct comparison *c, struct dk_error *err)
                 possible = cell->state != CELL_REFUSED;
                 if (!possible && !why) why = cell->why;
             }
-            if (!possible) return say_fail(err, DK_ERROR_ARGUMENT, "%.1000s", why ? why : "compare: nothing to do");
+            if (!possible)
+                return say_fail(err, DK_ERROR_ARGUMENT, "%.1000s",
+                                why ? why : "compare: nothing to do");
         }
     return true;
 }

@@ -1,4 +1,5 @@
-/* compare_plan.h - from axes to cells: every picture of a comparison, and what it is measured against. */
+/* compare_plan.h - from axes to cells: every picture of a comparison, and what it is measured
+ * against. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_COMPARE_PLAN_H
 #define CLI_COMPARE_PLAN_H
@@ -9,16 +10,17 @@
 #include <math.h>
 
 /*
- * A cell is one picture: a combination of one value of each axis. Cells that differ in prompt and seed alone are one
- * setting, a line of the table. Cells that differ in the way of solving alone (scheduler, steps, spacing, sigmas,
- * timesteps, eta) have one problem in common: the same model, text, guidance, size and starting noise, and so one
- * reference.
+ * A cell is one picture: a combination of one value of each axis. Cells that differ in prompt and
+ * seed alone are one setting, a line of the table. Cells that differ in the way of solving alone
+ * (scheduler, steps, spacing, sigmas, timesteps, eta) have one problem in common: the same model,
+ * text, guidance, size and starting noise, and so one reference.
  *
  *     cell ──> setting   measured together: means and spread
  *       └────> problem   measured against its reference
  *
- * The converged reference is the solution of the probability-flow ODE: a second-order solver at 32, 64, 128, ... steps
- * until the latent changes by less than the tolerance when the steps are doubled. These are cells like others.
+ * The converged reference is the solution of the probability-flow ODE: a second-order solver at 32,
+ * 64, 128, ... steps until the latent changes by less than the tolerance when the steps are
+ * doubled. These are cells like others.
  */
 #define FIRST_LEVEL 32
 #define MAX_LEVELS  6 /* 32 to 1024 steps */
@@ -40,7 +42,7 @@ struct outcome {
 struct measure { /* NAN: not measured */
     double rmse, psnr_db, ssim, ms_ssim;
     double sharpness, contrast, sharper; /* sharper: sharpness divided by the reference's */
-    double background;                   /* 1 if the background has the colour that the prompt names, 0 if not */
+    double background; /* 1 if the background has the colour that the prompt names, 0 if not */
 };
 
 struct cell {
@@ -109,7 +111,8 @@ bool comparison_use(struct comparison *comparison, size_t slot, struct dk_error 
 void comparison_free(struct comparison *comparison);
 
 /* The reference's cell of a problem, or NULL: it is a file, or not finished. */
-const struct cell *problem_reference(const struct comparison *comparison, const struct problem *problem);
+const struct cell *problem_reference(const struct comparison *comparison,
+                                     const struct problem *problem);
 /* The text of a cell's value: "ddim", "16". */
 const char *cell_value(const struct comparison *comparison, const struct cell *cell, size_t axis);
 

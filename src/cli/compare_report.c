@@ -79,8 +79,8 @@ void compare_report_progress(void *user, const struct dk_progress *progress)
     struct compare_report *r = user;
     char more[64] = "";
     if (progress->phase == DK_PHASE_DENOISE)
-        snprintf(more, sizeof more, "; %s: call %d/%d", r->in_reference ? "reference" : "cell", progress->done,
-                 progress->total);
+        snprintf(more, sizeof more, "; %s: call %d/%d", r->in_reference ? "reference" : "cell",
+                 progress->done, progress->total);
     bool known = progress->phase == DK_PHASE_DENOISE && progress->total > 0;
     show(r, more, known ? (long long)r->cell_passes * progress->done / progress->total : 0);
 }
@@ -120,18 +120,19 @@ void compare_report_plan(struct compare_report *r)
 {
     double left_s = compare_report_estimate(r, r->passes_left, r->decodes_left);
     if (r->json)
-        put_event(json_pack("{s:s, s:I, s:I, s:I, s:o}", "event", "plan", "cells", (json_int_t)r->n_cells, "done",
-                            (json_int_t)r->n_done, "passes_left", (json_int_t)r->passes_left, "seconds_left",
+        put_event(json_pack("{s:s, s:I, s:I, s:I, s:o}", "event", "plan", "cells",
+                            (json_int_t)r->n_cells, "done", (json_int_t)r->n_done, "passes_left",
+                            (json_int_t)r->passes_left, "seconds_left",
                             isnan(left_s) ? json_null() : json_real(left_s)));
     if (r->quiet) return;
     char eta[32] = "";
     if (!isnan(left_s)) compare_report_time(left_s, eta);
-    fprintf(stderr, "%zu cells, %zu finished before; %lld passes to go%s%s\n", r->n_cells, r->n_kept, r->passes_left,
-            *eta ? ", about " : "", eta);
+    fprintf(stderr, "%zu cells, %zu finished before; %lld passes to go%s%s\n", r->n_cells,
+            r->n_kept, r->passes_left, *eta ? ", about " : "", eta);
 }
 
-void compare_report_cell(struct compare_report *r, const struct comparison *c, const struct cell *cell,
-                         bool is_reference)
+void compare_report_cell(struct compare_report *r, const struct comparison *c,
+                         const struct cell *cell, bool is_reference)
 {
     if (!is_reference) r->n_done++;
     show(r, "", 0);
@@ -141,11 +142,13 @@ void compare_report_cell(struct compare_report *r, const struct comparison *c, c
     for (size_t i = 0; !is_reference && i < c->axes.n_items; i++)
         json_object_set_new(values, c->axes.items[i].option->name,
                             option_get(&cell->request, c->axes.items[i].option));
-    if (is_reference) json_object_set_new(values, "steps", json_integer(cell->request.settings.n_steps));
-    put_event(json_pack("{s:s, s:s, s:s, s:b, s:o, s:i, s:f, s:I, s:I}", "event", "cell", "cell", cell->id, "file",
-                        cell->file, "reference", is_reference, "settings", values, "unet_passes", o->n_passes,
-                        "seconds", o->text_s + o->denoise_s + o->decode_s, "done", (json_int_t)r->n_done, "cells",
-                        (json_int_t)r->n_cells));
+    if (is_reference)
+        json_object_set_new(values, "steps", json_integer(cell->request.settings.n_steps));
+    put_event(json_pack("{s:s, s:s, s:s, s:b, s:o, s:i, s:f, s:I, s:I}", "event", "cell", "cell",
+                        cell->id, "file", cell->file, "reference", is_reference, "settings", values,
+                        "unet_passes", o->n_passes, "seconds",
+                        o->text_s + o->denoise_s + o->decode_s, "done", (json_int_t)r->n_done,
+                        "cells", (json_int_t)r->n_cells));
 }
 
 void compare_report_failed(struct compare_report *r, const struct cell *cell, const char *sentence)
@@ -153,22 +156,28 @@ void compare_report_failed(struct compare_report *r, const struct cell *cell, co
     progress_clear(&r->progress);
     say_error("%s: %s", cell->file, sentence);
     if (r->json)
-        put_event(json_pack("{s:s, s:s, s:s}", "event", "failed", "cell", cell->id, "error", sentence));
+        put_event(
+            json_pack("{s:s, s:s, s:s}", "event", "failed", "cell", cell->id, "error", sentence));
 }
 
-void compare_report_reference(struct compare_report *r, const struct comparison *c, const struct problem *problem)
+void compare_report_reference(struct compare_report *r, const struct comparison *c,
+                              const struct problem *problem)
 {
     const struct cell *last = problem_reference(c, problem);
     if (!last) return;
     double change = problem->n_used > 1 ? problem->changes[problem->n_used - 1] : NAN;
     if (!problem->converged)
-        compare_report_note(r, "the reference with seed %llu did not converge: at %d steps doubling still changed the "
-                               "latent by %.2g",
-                            (unsigned long long)last->request.settings.seed, last->request.settings.n_steps, change);
+        compare_report_note(
+            r,
+            "the reference with seed %llu did not converge: at %d steps doubling still changed the "
+            "latent by %.2g",
+            (unsigned long long)last->request.settings.seed, last->request.settings.n_steps,
+            change);
     if (r->json)
-        put_event(json_pack("{s:s, s:s, s:s, s:i, s:o, s:b}", "event", "reference", "cell", last->id, "file",
-                            last->file, "steps", last->request.settings.n_steps, "change",
-                            isnan(change) ? json_null() : json_real(change), "converged", problem->converged));
+        put_event(json_pack("{s:s, s:s, s:s, s:i, s:o, s:b}", "event", "reference", "cell",
+                            last->id, "file", last->file, "steps", last->request.settings.n_steps,
+                            "change", isnan(change) ? json_null() : json_real(change), "converged",
+                            problem->converged));
 }
 
 void compare_report_end(struct compare_report *r, const char *folder, int status)

@@ -8,9 +8,9 @@
 #include "progress.h"
 
 /*
- * A line of progress on standard error over the whole matrix: cells done, and the time left from the measured seconds
- * of a pass and of a decoding. With --json one object a line on standard output, whose "event" is plan, cell,
- * reference, failed or end.
+ * A line of progress on standard error over the whole matrix: cells done, and the time left from
+ * the measured seconds of a pass and of a decoding. With --json one object a line on standard
+ * output, whose "event" is plan, cell, reference, failed or end.
  */
 struct compare_report {
     struct progress progress; /* its terminal and line */
@@ -31,21 +31,25 @@ void compare_report_init(struct compare_report *report, const struct request *re
 void compare_report_free(struct compare_report *report);
 
 /* Seconds for so much work by what was measured; NAN when nothing was. */
-double compare_report_estimate(const struct compare_report *report, long long passes, size_t decodes);
-void compare_report_measured(struct compare_report *report, const struct dk_stats *stats, bool decoded);
+double compare_report_estimate(const struct compare_report *report, long long passes,
+                               size_t decodes);
+void compare_report_measured(struct compare_report *report, const struct dk_stats *stats,
+                             bool decoded);
 
 void compare_report_plan(struct compare_report *report);
 /* A dk_hooks.progress; user is the report. */
 void compare_report_progress(void *user, const struct dk_progress *progress);
-void compare_report_cell(struct compare_report *report, const struct comparison *comparison, const struct cell *cell,
-                         bool is_reference);
-void compare_report_failed(struct compare_report *report, const struct cell *cell, const char *sentence);
+void compare_report_cell(struct compare_report *report, const struct comparison *comparison,
+                         const struct cell *cell, bool is_reference);
+void compare_report_failed(struct compare_report *report, const struct cell *cell,
+                           const char *sentence);
 void compare_report_reference(struct compare_report *report, const struct comparison *comparison,
                               const struct problem *problem);
 void compare_report_end(struct compare_report *report, const char *folder, int status);
 /* Each sentence once; user is the report. */
 void compare_report_warn(void *user, const char *sentence);
-void compare_report_note(struct compare_report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void compare_report_note(struct compare_report *report, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* "4m 20s", "0.8 s" */
 void compare_report_time(double seconds, char text[32]);
 

@@ -27,14 +27,16 @@ void cell_caption(const struct cell *cell, char text[64])
     else if (isnan(cell->measure.psnr_db))
         snprintf(text, 64, seconds < 9.95 ? "%.2f s" : "%.0f s", seconds);
     else
-        snprintf(text, 64, seconds < 9.95 ? "%.2f s, %.1f dB" : "%.0f s, %.1f dB", seconds, cell->measure.psnr_db);
+        snprintf(text, 64, seconds < 9.95 ? "%.2f s, %.1f dB" : "%.0f s, %.1f dB", seconds,
+                 cell->measure.psnr_db);
 }
 
 /* The number of the cell with these values. */
 static size_t cell_number(const struct axes *axes, const size_t at[MAX_AXES])
 {
     size_t number = 0;
-    for (size_t i = 0; i < axes->n_items; i++) number = number * axes->items[i].values.n_items + at[i];
+    for (size_t i = 0; i < axes->n_items; i++)
+        number = number * axes->items[i].values.n_items + at[i];
     return number;
 }
 
@@ -64,7 +66,8 @@ static bool fill(const struct comparison *c, size_t at[MAX_AXES], struct section
         for (size_t x = 0; x < s->n_columns; x++) {
             at[axes->rows] = y;
             at[axes->columns] = x;
-            const struct cell *cell = s->cells[y * s->n_columns + x] = &c->cells[cell_number(axes, at)];
+            const struct cell *cell = s->cells[y * s->n_columns + x] =
+                &c->cells[cell_number(axes, at)];
             if (cell->state == CELL_REFUSED) continue;
             const struct problem *problem = &c->problems[cell->problem];
             several = several || (any && problem != s->problem);

@@ -11,14 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SMALLEST_PX 128 /* small pictures are enlarged to about this, large ones reduced to LARGEST_PX */
-#define LARGEST_PX  256
-#define GAP_PX      10
-#define CAPTION_PX  36
-#define HEADING_PX  26
-#define TITLE_PX    34
-#define MOST_PX     2600 /* of a page's side: rows, sections and columns beyond go to the next one */
-#define MAX_PAGES   999
+#define SMALLEST_PX                                                                                \
+    128 /* small pictures are enlarged to about this, large ones reduced to LARGEST_PX */
+#define LARGEST_PX 256
+#define GAP_PX     10
+#define CAPTION_PX 36
+#define HEADING_PX 26
+#define TITLE_PX   34
+#define MOST_PX    2600 /* of a page's side: rows, sections and columns beyond go to the next one */
+#define MAX_PAGES  999
 
 struct sheet {
     const struct comparison *comparison;
@@ -44,7 +45,9 @@ static void set_sizes(struct sheet *sheet)
         if (s->height_px > h) h = s->height_px;
     }
     int most = w > h ? w : h;
-    double scale = most > LARGEST_PX ? (double)LARGEST_PX / most : most < SMALLEST_PX ? floor(SMALLEST_PX / most) : 1;
+    double scale = most > LARGEST_PX    ? (double)LARGEST_PX / most
+                   : most < SMALLEST_PX ? floor(SMALLEST_PX / most)
+                                        : 1;
     sheet->box_w = (int)fmax(ceil(w * scale), SMALLEST_PX);
     sheet->box_h = (int)fmax(ceil(h * scale), 1);
     sheet->column_px = sheet->box_w + GAP_PX;
@@ -52,15 +55,16 @@ static void set_sizes(struct sheet *sheet)
     sheet->left_px = sheet->box_w + 2 * GAP_PX;
 }
 
-static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *cell, const char *caption,
-                     const char *more, double x, double y)
+static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *cell,
+                     const char *caption, const char *more, double x, double y)
 {
     struct dk_image image = {0};
     struct dk_error ignored = {0};
     cairo_set_source_rgb(cr, 0.93, 0.93, 0.93);
     cairo_rectangle(cr, x, y, sheet->box_w, sheet->box_h);
     cairo_fill(cr);
-    if (cell->state == CELL_DONE && store_picture(sheet->comparison->folder, cell, &image, &ignored))
+    if (cell->state == CELL_DONE &&
+        store_picture(sheet->comparison->folder, cell, &image, &ignored))
         canvas_picture(cr, &image, x, y, sheet->box_w, sheet->box_h);
     else if (cell->why)
         canvas_words(cr, cell->why, "Sans 7", 6, sheet->box_w - 8, 0.35, x + 4, y + 4);
@@ -69,7 +73,8 @@ static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *
     canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
 }
 
-/* "16 steps, ddim": what stands in no heading nearby is not needed, but a cell is read alone too. */
+/* "16 steps, ddim": what stands in no heading nearby is not needed, but a cell is read alone too.
+ */
 static char *name_cell(const struct comparison *c, const struct cell *cell)
 {
     char *row = axis_heading(&c->axes.items[c->axes.rows], cell->at[c->axes.rows]);
@@ -80,28 +85,33 @@ static char *name_cell(const struct comparison *c, const struct cell *cell)
     return name;
 }
 
-static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct problem *problem, double y)
+static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct problem *problem,
+                           double y)
 {
     const struct comparison *c = sheet->comparison;
     const struct cell *cell = problem ? problem_reference(c, problem) : NULL;
     if (c->reference.kind == REFERENCE_FILE) {
         canvas_picture(cr, &c->reference.image, GAP_PX, y, sheet->box_w, sheet->box_h);
-        canvas_words(cr, "reference", "Sans Bold 9", 1, sheet->box_w, 0, GAP_PX, y + sheet->box_h + 2);
+        canvas_words(cr, "reference", "Sans Bold 9", 1, sheet->box_w, 0, GAP_PX,
+                     y + sheet->box_h + 2);
         return;
     }
     if (!cell) return;
-    char *more = text_format("%s, %d steps", cell->request.settings.scheduler, cell->request.settings.n_steps);
+    char *more = text_format("%s, %d steps", cell->request.settings.scheduler,
+                             cell->request.settings.n_steps);
     draw_box(cr, sheet, cell, "reference", more, GAP_PX, y);
     free(more);
 }
 
-static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band *band, size_t first, size_t n, double y)
+static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band *band, size_t first,
+                      size_t n, double y)
 {
     const struct comparison *c = sheet->comparison;
     const struct section *s = band->section;
     const struct axes *axes = &c->axes;
-    canvas_words(cr, *s->title ? s->title : axes_find(axes, "prompt")->values.items[0], "Sans Bold 11", 1,
-                 sheet->left_px + (double)n * sheet->column_px - GAP_PX, 0, GAP_PX, y + 6);
+    canvas_words(cr, *s->title ? s->title : axes_find(axes, "prompt")->values.items[0],
+                 "Sans Bold 11", 1, sheet->left_px + (double)n * sheet->column_px - GAP_PX, 0,
+                 GAP_PX, y + 6);
     y += TITLE_PX;
     for (size_t x = 0; x < n; x++) {
         char *heading = axis_heading(&axes->items[axes->columns], first + x);
@@ -127,8 +137,8 @@ static int band_px(const struct sheet *sheet, const struct band *band)
     return TITLE_PX + HEADING_PX + (int)band->n_rows * sheet->row_px + GAP_PX;
 }
 
-static bool write_page(const struct sheet *sheet, const struct band *bands, size_t n_bands, size_t first, size_t n,
-                       size_t page, struct dk_error *err)
+static bool write_page(const struct sheet *sheet, const struct band *bands, size_t n_bands,
+                       size_t first, size_t n, size_t page, struct dk_error *err)
 {
     int height = GAP_PX, width = sheet->left_px + (int)n * sheet->column_px;
     for (size_t i = 0; i < n_bands; i++) height += band_px(sheet, &bands[i]);
@@ -136,8 +146,9 @@ static bool write_page(const struct sheet *sheet, const struct band *bands, size
                            : text_format("%s/sheet-%zu.png", sheet->comparison->folder, page);
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, width, height);
     cairo_t *cr = cairo_create(surface);
-    bool ok = cairo_status(cr) == CAIRO_STATUS_SUCCESS ||
-              say_fail(err, DK_ERROR_MEMORY, "%s: out of memory for %dx%d pixels", path, width, height);
+    bool ok =
+        cairo_status(cr) == CAIRO_STATUS_SUCCESS ||
+        say_fail(err, DK_ERROR_MEMORY, "%s: out of memory for %dx%d pixels", path, width, height);
     if (ok) {
         double y = GAP_PX;
         cairo_set_source_rgb(cr, 1, 1, 1);
@@ -168,9 +179,11 @@ static void remove_others(const char *folder, size_t page)
 }
 
 /* Cuts sections with more rows than a page holds. */
-static size_t cut(const struct sheet *sheet, const struct section *sections, size_t n_sections, struct band **bands)
+static size_t cut(const struct sheet *sheet, const struct section *sections, size_t n_sections,
+                  struct band **bands)
 {
-    size_t n = 0, capacity = 0, most = (size_t)((MOST_PX - TITLE_PX - HEADING_PX - 2 * GAP_PX) / sheet->row_px);
+    size_t n = 0, capacity = 0,
+           most = (size_t)((MOST_PX - TITLE_PX - HEADING_PX - 2 * GAP_PX) / sheet->row_px);
     *bands = NULL;
     for (size_t i = 0; i < n_sections; i++)
         for (size_t row = 0; row < sections[i].n_rows; row += most) {
@@ -200,7 +213,8 @@ bool sheets_write(const struct results *r, const struct comparison *c, struct dk
             if (height > MOST_PX) break;
         }
         for (size_t first = 0; ok && first < columns && page < MAX_PAGES; first += most)
-            ok = write_page(&sheet, bands + i, n, first, columns - first < most ? columns - first : most, ++page, err);
+            ok = write_page(&sheet, bands + i, n, first,
+                            columns - first < most ? columns - first : most, ++page, err);
         i += n;
     }
     if (ok) remove_others(c->folder, page + 1);

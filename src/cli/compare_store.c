@@ -31,7 +31,8 @@ bool store_open(const char *folder, struct dk_error *err)
         int why = errno;
         free(path);
         if (!ok)
-            return say_fail(err, DK_ERROR_FILE, "%s: cannot make the folder: %s; choose another --output", folder,
+            return say_fail(err, DK_ERROR_FILE,
+                            "%s: cannot make the folder: %s; choose another --output", folder,
                             strerror(why));
     }
     return true;
@@ -44,7 +45,9 @@ void store_sweep(const char *folder)
         DIR *dir = opendir(path);
         for (struct dirent *entry; dir && (entry = readdir(dir));) {
             size_t n = strlen(entry->d_name);
-            if (strncmp(entry->d_name, ".darkroom-", 10) != 0 || strcmp(entry->d_name + n - 4, ".tmp") != 0) continue;
+            if (strncmp(entry->d_name, ".darkroom-", 10) != 0 ||
+                strcmp(entry->d_name + n - 4, ".tmp") != 0)
+                continue;
             char *leftover = text_format("%s%s", path, entry->d_name);
             unlink(leftover);
             free(leftover);
@@ -68,7 +71,8 @@ static bool write_all(int file, const char *bytes, size_t n)
     return fsync(file) == 0;
 }
 
-bool store_write(const char *folder, const char *name, const void *bytes, size_t n, struct dk_error *err)
+bool store_write(const char *folder, const char *name, const void *bytes, size_t n,
+                 struct dk_error *err)
 {
     const char *slash = strrchr(name, '/');
     int inner = slash ? (int)(slash - name) + 1 : 0;
@@ -99,10 +103,12 @@ char *store_read(const char *folder, const char *name, size_t *n_bytes)
     struct stat status;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     free(path);
-    if (file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) && (size_t)status.st_size <= MAX_FILE_BYTES) {
+    if (file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+        (size_t)status.st_size <= MAX_FILE_BYTES) {
         size_t n = 0, size = (size_t)status.st_size;
         bytes = text_alloc(size + 1);
-        for (ssize_t got; n < size && (got = read(file, bytes + n, size - n)) > 0;) n += (size_t)got;
+        for (ssize_t got; n < size && (got = read(file, bytes + n, size - n)) > 0;)
+            n += (size_t)got;
         bytes[n] = '\0';
         *n_bytes = n;
     }
@@ -130,12 +136,14 @@ static bool hash_is(const char *folder, const char *name, const json_t *expected
 
 static bool is_side(const json_t *value)
 {
-    return json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= MAX_SIDE;
+    return json_is_integer(value) && json_integer_value(value) >= 1 &&
+           json_integer_value(value) <= MAX_SIDE;
 }
 
 static bool read_outcome(const json_t *record, struct outcome *outcome)
 {
-    const json_t *shape = json_object_get(record, "latent"), *seconds = json_object_get(record, "seconds");
+    const json_t *shape = json_object_get(record, "latent"),
+                 *seconds = json_object_get(record, "seconds");
     const json_t *passes = json_object_get(record, "unet_passes");
     for (size_t i = 0; i < 3; i++)
         if (!is_side(json_array_get(shape, i))) return false;
@@ -167,8 +175,9 @@ bool store_load(const char *folder, struct cell *cell)
     return ok;
 }
 
-static bool write_picture(const char *folder, const struct cell *cell, const struct provenance *provenance,
-                          const struct dk_image *image, struct dk_error *err)
+static bool write_picture(const char *folder, const struct cell *cell,
+                          const struct provenance *provenance, const struct dk_image *image,
+                          struct dk_error *err)
 {
     json_t *record = metadata_record(&cell->request, provenance);
     char exact_key[] = "darkroom", parameters_key[] = "parameters";
@@ -188,9 +197,10 @@ static bool write_picture(const char *folder, const struct cell *cell, const str
 static json_t *describe(const struct cell *cell, const char *sha256, const char *latent_sha256)
 {
     const struct outcome *o = &cell->outcome;
-    return json_pack("{s:s, s:s, s:s, s:s, s:[iii], s:i, s:{s:f, s:f, s:f}}", "cell", cell->id, "file", cell->file,
-                     "sha256", sha256, "latent_sha256", latent_sha256, "latent", o->h, o->w, o->c, "unet_passes",
-                     o->n_passes, "seconds", "text", o->text_s, "denoise", o->denoise_s, "decode", o->decode_s);
+    return json_pack("{s:s, s:s, s:s, s:s, s:[iii], s:i, s:{s:f, s:f, s:f}}", "cell", cell->id,
+                     "file", cell->file, "sha256", sha256, "latent_sha256", latent_sha256, "latent",
+                     o->h, o->w, o->c, "unet_passes", o->n_passes, "seconds", "text", o->text_s,
+                     "denoise", o->denoise_s, "decode", o->decode_s);
 }
 
 bool store_save(const char *folder, struct cell *cell, const struct provenance *provenance,
@@ -201,9 +211,11 @@ bool store_save(const char *folder, struct cell *cell, const struct provenance *
     char hex[65], latent_hex[65];
     long long size;
     char *latent_name = inner_name(cell, "latent"), *record_name = inner_name(cell, "json");
-    char *picture = text_format("%s/%s", folder, cell->file), *latent_path = text_format("%s/%s", folder, latent_name);
+    char *picture = text_format("%s/%s", folder, cell->file),
+         *latent_path = text_format("%s/%s", folder, latent_name);
     bool ok = store_write(folder, latent_name, latent, n * sizeof *latent, err) &&
-              write_picture(folder, cell, provenance, image, err) && manifest_hash(picture, hex, &size, err) &&
+              write_picture(folder, cell, provenance, image, err) &&
+              manifest_hash(picture, hex, &size, err) &&
               manifest_hash(latent_path, latent_hex, &size, err);
     if (ok) {
         json_t *record = describe(cell, hex, latent_hex);
@@ -229,13 +241,15 @@ float *store_latent(const char *folder, const struct cell *cell, struct dk_error
     if (latent)
         memcpy(latent, bytes, n);
     else
-        say_fail(err, DK_ERROR_FILE, "%s/%s: cannot read the latent; run the command again", folder, name);
+        say_fail(err, DK_ERROR_FILE, "%s/%s: cannot read the latent; run the command again", folder,
+                 name);
     free(bytes);
     free(name);
     return latent;
 }
 
-bool store_picture(const char *folder, const struct cell *cell, struct dk_image *image, struct dk_error *err)
+bool store_picture(const char *folder, const struct cell *cell, struct dk_image *image,
+                   struct dk_error *err)
 {
     char *path = text_format("%s/%s", folder, cell->file);
     bool ok = dk_png_read(path, image, NULL, err);

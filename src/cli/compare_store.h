@@ -7,11 +7,12 @@
 
 /*
  *     FOLDER/cells/NAME.png       the picture, with its metadata
- *     FOLDER/.compare/ID.latent   its latent before decoding, [h, w, c] floats as this machine has them
- *     FOLDER/.compare/ID.json     passes, seconds, hashes of both: written last, so that it says the cell is finished
- *     FOLDER/.compare/axes.json   what was varied, for --add
+ *     FOLDER/.compare/ID.latent   its latent before decoding, [h, w, c] floats as this machine has
+ * them FOLDER/.compare/ID.json     passes, seconds, hashes of both: written last, so that it says
+ * the cell is finished FOLDER/.compare/axes.json   what was varied, for --add
  *
- * Every file appears whole under its name. A cell counts as finished only when both hashes are right.
+ * Every file appears whole under its name. A cell counts as finished only when both hashes are
+ * right.
  */
 #define STORE_NAME ".compare"
 
@@ -26,10 +27,12 @@ bool store_save(const char *folder, struct cell *cell, const struct provenance *
                 const struct dk_image *image, const float *latent, struct dk_error *err);
 /* Of a finished cell; to be freed. */
 float *store_latent(const char *folder, const struct cell *cell, struct dk_error *err);
-bool store_picture(const char *folder, const struct cell *cell, struct dk_image *image, struct dk_error *err);
+bool store_picture(const char *folder, const struct cell *cell, struct dk_image *image,
+                   struct dk_error *err);
 
 /* Writes FOLDER/NAME, replacing what is there. */
-bool store_write(const char *folder, const char *name, const void *bytes, size_t n, struct dk_error *err);
+bool store_write(const char *folder, const char *name, const void *bytes, size_t n,
+                 struct dk_error *err);
 /* A new string; NULL when there is no such file. */
 char *store_read(const char *folder, const char *name, size_t *n_bytes);
 

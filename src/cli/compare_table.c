@@ -61,13 +61,15 @@ static void put_header(FILE *out, const struct results *r, const struct comparis
     for (size_t t = 0; t < r->n_targets; t++) {
         char text[48];
         target_describe(&r->targets[t], text);
-        for (char *p = text; *p; p++) *p = *p == ' ' ? '_' : (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
+        for (char *p = text; *p; p++)
+            *p = *p == ' ' ? '_' : (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
         fprintf(out, ",within_%s", text);
     }
     fputs("\r\n", out);
 }
 
-static void put_setting(FILE *out, const struct results *r, const struct comparison *c, const struct setting *s)
+static void put_setting(FILE *out, const struct results *r, const struct comparison *c,
+                        const struct setting *s)
 {
     const struct cell *cell = &c->cells[s->cells[0]];
     bool first = true;
@@ -132,28 +134,33 @@ static json_t *describe_cell(const struct comparison *c, const struct cell *cell
     json_object_set_new(object, "cell", json_string(cell->id));
     json_object_set_new(object, "file", json_string(cell->file));
     json_object_set_new(object, "unet_passes", json_integer(o->n_passes));
-    json_object_set_new(object, "seconds", json_pack("{s:f, s:f, s:f}", "text", o->text_s, "denoise", o->denoise_s,
-                                                     "decode", o->decode_s));
-    const double values[] = {m->rmse, m->psnr_db, m->ssim, m->ms_ssim, m->sharpness, m->sharper, m->contrast,
-                             m->background};
-    for (int q = Q_RMSE; q <= Q_BACKGROUND; q++) json_object_set_new(object, quantity_names[q], real(values[q]));
+    json_object_set_new(object, "seconds",
+                        json_pack("{s:f, s:f, s:f}", "text", o->text_s, "denoise", o->denoise_s,
+                                  "decode", o->decode_s));
+    const double values[] = {m->rmse,      m->psnr_db, m->ssim,     m->ms_ssim,
+                             m->sharpness, m->sharper, m->contrast, m->background};
+    for (int q = Q_RMSE; q <= Q_BACKGROUND; q++)
+        json_object_set_new(object, quantity_names[q], real(values[q]));
     return object;
 }
 
-static json_t *describe_setting(const struct results *r, const struct comparison *c, const struct setting *s)
+static json_t *describe_setting(const struct results *r, const struct comparison *c,
+                                const struct setting *s)
 {
     json_t *object = json_object(), *within = json_array();
     json_object_set_new(object, "settings", values_of(c, &c->cells[s->first], false));
     json_object_set_new(object, "pictures", json_integer((json_int_t)s->n_done));
     json_object_set_new(object, "draws_noise", json_boolean(s->draws));
-    json_object_set_new(object, "compared_by", json_string(s->by_statistics ? "statistics" : "picture"));
+    json_object_set_new(object, "compared_by",
+                        json_string(s->by_statistics ? "statistics" : "picture"));
     for (int q = 0; q < N_QUANTITIES; q++)
         json_object_set_new(object, quantity_names[q],
-                            json_pack("{s:o, s:o, s:I}", "mean", real(s->q[q].mean), "sd", real(s->q[q].deviation), "n",
-                                      (json_int_t)s->q[q].n));
+                            json_pack("{s:o, s:o, s:I}", "mean", real(s->q[q].mean), "sd",
+                                      real(s->q[q].deviation), "n", (json_int_t)s->q[q].n));
     json_object_set_new(object, "statistics", real(s->statistics));
     json_object_set_new(object, "pareto", json_boolean(s->pareto));
-    for (size_t t = 0; t < r->n_targets; t++) json_array_append_new(within, json_boolean(s->within[t]));
+    for (size_t t = 0; t < r->n_targets; t++)
+        json_array_append_new(within, json_boolean(s->within[t]));
     json_object_set_new(object, "within", within);
     return object;
 }
@@ -161,19 +168,22 @@ static json_t *describe_setting(const struct results *r, const struct comparison
 static json_t *describe_problem(const struct comparison *c, const struct problem *problem)
 {
     json_t *object = json_object(), *levels = json_array();
-    const struct cell *first = &c->cells[problem->first], *reference = problem_reference(c, problem);
+    const struct cell *first = &c->cells[problem->first],
+                      *reference = problem_reference(c, problem);
     json_object_set_new(object, "prompt", option_get(&first->request, option_find("prompt", 6)));
     json_object_set_new(object, "seed", option_get(&first->request, option_find("seed", 4)));
-    json_object_set_new(object, "guidance", option_get(&first->request, option_find("guidance", 8)));
+    json_object_set_new(object, "guidance",
+                        option_get(&first->request, option_find("guidance", 8)));
     json_object_set_new(object, "file", reference ? json_string(reference->file) : json_null());
     json_object_set_new(object, "converged", json_boolean(problem->converged));
     for (size_t i = 0; i < problem->n_used; i++) {
         const struct dk_settings *s = &problem->levels[i].request.settings;
         json_t *change = i ? real(problem->changes[i]) : json_null();
         json_t *db = i ? real(problem->changes_db[i]) : json_null();
-        json_array_append_new(levels, json_pack("{s:s, s:s?, s:i, s:i, s:o, s:o}", "scheduler", s->scheduler, "sigmas",
-                                                s->sigmas, "steps", s->n_steps, "unet_passes",
-                                                problem->levels[i].n_passes, "change_rmse", change, "change_db", db));
+        json_array_append_new(
+            levels, json_pack("{s:s, s:s?, s:i, s:i, s:o, s:o}", "scheduler", s->scheduler,
+                              "sigmas", s->sigmas, "steps", s->n_steps, "unet_passes",
+                              problem->levels[i].n_passes, "change_rmse", change, "change_db", db));
     }
     json_object_set_new(object, "levels", levels);
     return object;
@@ -184,8 +194,9 @@ static json_t *describe_choice(const struct results *r, const struct comparison 
     if (setting == SIZE_MAX) return json_null();
     const struct setting *s = &r->settings[setting];
     char *command = setting_command(c, s);
-    json_t *object = json_pack("{s:o, s:f, s:o, s:s}", "settings", values_of(c, &c->cells[s->first], false), "seconds",
-                               s->q[Q_SECONDS].mean, "error", real(setting_error(r, s)), "command", command);
+    json_t *object = json_pack(
+        "{s:o, s:f, s:o, s:s}", "settings", values_of(c, &c->cells[s->first], false), "seconds",
+        s->q[Q_SECONDS].mean, "error", real(setting_error(r, s)), "command", command);
     free(command);
     return object;
 }
@@ -198,7 +209,8 @@ static json_t *describe_answers(const struct results *r, const struct comparison
         json_t *each = json_object(), *object = json_object();
         target_describe(&r->targets[t], text);
         for (size_t k = 0; k < r->n_series; k++)
-            json_object_set_new(each, r->series[k].name, describe_choice(r, c, r->series[k].fewest[t]));
+            json_object_set_new(each, r->series[k].name,
+                                describe_choice(r, c, r->series[k].fewest[t]));
         json_object_set_new(object, "target", json_string(text));
         json_object_set_new(object, "fewest_steps", describe_choice(r, c, r->fewest[t]));
         json_object_set_new(object, "fastest", describe_choice(r, c, r->fastest[t]));
@@ -212,8 +224,9 @@ static json_t *describe_models(const struct comparison *c)
 {
     json_t *models = json_array();
     for (size_t i = 0; i < c->n_slots; i++)
-        json_array_append_new(models, json_pack("{s:s, s:s}", "name", c->slots[i].provenance.model_name, "fingerprint",
-                                                c->slots[i].provenance.fingerprint));
+        json_array_append_new(models,
+                              json_pack("{s:s, s:s}", "name", c->slots[i].provenance.model_name,
+                                        "fingerprint", c->slots[i].provenance.fingerprint));
     return models;
 }
 
@@ -221,18 +234,23 @@ static json_t *describe_all(const struct results *r, const struct comparison *c)
 {
     static const char *const kinds[] = {"converged", "setting", "file"};
     const struct axes *axes = &c->axes;
-    json_t *settings = json_array(), *cells = json_array(), *problems = json_array(), *reference = json_object();
+    json_t *settings = json_array(), *cells = json_array(), *problems = json_array(),
+           *reference = json_object();
     for (size_t i = 0; i < r->n_settings; i++)
-        if (r->settings[i].first != SIZE_MAX) json_array_append_new(settings, describe_setting(r, c, &r->settings[i]));
-    for (size_t i = 0; i < c->n_cells; i++) json_array_append_new(cells, describe_cell(c, &c->cells[i]));
-    for (size_t i = 0; i < c->n_problems; i++) json_array_append_new(problems, describe_problem(c, &c->problems[i]));
+        if (r->settings[i].first != SIZE_MAX)
+            json_array_append_new(settings, describe_setting(r, c, &r->settings[i]));
+    for (size_t i = 0; i < c->n_cells; i++)
+        json_array_append_new(cells, describe_cell(c, &c->cells[i]));
+    for (size_t i = 0; i < c->n_problems; i++)
+        json_array_append_new(problems, describe_problem(c, &c->problems[i]));
     json_object_set_new(reference, "kind", json_string(kinds[c->reference.kind]));
     json_object_set_new(reference, "tolerance", json_real(c->request->compare.tolerance));
     json_object_set_new(reference, "problems", problems);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema", SCHEMA, "darkroom",
-                     DK_VERSION, "cpu", dk_cpu_level(), "models", describe_models(c), "axes", axes_to_json(axes),
-                     "rows", axes->items[axes->rows].option->name, "columns", axes->items[axes->columns].option->name,
-                     "reference", reference, "answers", describe_answers(r, c), "settings", settings, "cells", cells);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema", SCHEMA,
+                     "darkroom", DK_VERSION, "cpu", dk_cpu_level(), "models", describe_models(c),
+                     "axes", axes_to_json(axes), "rows", axes->items[axes->rows].option->name,
+                     "columns", axes->items[axes->columns].option->name, "reference", reference,
+                     "answers", describe_answers(r, c), "settings", settings, "cells", cells);
 }
 
 static bool write_json(const struct results *r, const struct comparison *c, struct dk_error *err)
@@ -266,7 +284,8 @@ static void print_answers(const struct results *r, const struct comparison *c)
             if (s->fewest[t] == SIZE_MAX)
                 puts("not reached");
             else
-                printf("%d steps, %.2f s\n", c->cells[r->settings[s->fewest[t]].first].request.settings.n_steps,
+                printf("%d steps, %.2f s\n",
+                       c->cells[r->settings[s->fewest[t]].first].request.settings.n_steps,
                        r->settings[s->fewest[t]].q[Q_SECONDS].mean);
         }
         if (r->fastest[t] == SIZE_MAX) continue;
@@ -281,18 +300,22 @@ static void print_answers(const struct results *r, const struct comparison *c)
 void table_print(const struct results *r, const struct comparison *c)
 {
     char a[32], b[32];
-    printf("%-24s %5s %6s %8s %9s %8s %7s %8s %9s\n", "", "steps", "passes", "seconds", "rmse", "psnr dB", "ssim",
-           "sharper", "contrast");
+    printf("%-24s %5s %6s %8s %9s %8s %7s %8s %9s\n", "", "steps", "passes", "seconds", "rmse",
+           "psnr dB", "ssim", "sharper", "contrast");
     for (size_t k = 0; k < r->n_series; k++)
         for (size_t i = 0; i < r->series[k].n; i++) {
             const struct setting *s = &r->settings[r->series[k].settings[i]];
             if (s->n_done == 0) continue;
-            printf("%-24.24s %5d %6.0f %8.2f ", r->series[k].name, c->cells[s->first].request.settings.n_steps,
-                   s->q[Q_PASSES].mean, s->q[Q_SECONDS].mean);
+            printf("%-24.24s %5d %6.0f %8.2f ", r->series[k].name,
+                   c->cells[s->first].request.settings.n_steps, s->q[Q_PASSES].mean,
+                   s->q[Q_SECONDS].mean);
             if (s->by_statistics)
                 printf("%9s %8s %7s ", "-", "-", "-");
+            else if (isnan(s->q[Q_RMSE].mean))
+                printf("%9s %8.2f %7.4f ", "-", s->q[Q_PSNR].mean, s->q[Q_SSIM].mean);
             else
-                printf("%9.4g %8.2f %7.4f ", s->q[Q_RMSE].mean, s->q[Q_PSNR].mean, s->q[Q_SSIM].mean);
+                printf("%9.4g %8.2f %7.4f ", s->q[Q_RMSE].mean, s->q[Q_PSNR].mean,
+                       s->q[Q_SSIM].mean);
             printf("%8s %9s%s\n", number(round(s->q[Q_SHARPER].mean * 1000) / 1000, a),
                    number(round(s->q[Q_CONTRAST].mean * 100) / 100, b), s->pareto ? "  *" : "");
         }

@@ -56,29 +56,32 @@ static bool add_range(struct values *values, const char *what, char *text, struc
     }
     bool ok = last >= first && last - first < MAX_RANGE;
     if (!ok)
-        say_fail(err, DK_ERROR_ARGUMENT, "--%s: found the range %.60s, expected at most %zu numbers that rise", what,
-                 text, MAX_RANGE);
+        say_fail(err, DK_ERROR_ARGUMENT,
+                 "--%s: found the range %.60s, expected at most %zu numbers that rise", what, text,
+                 MAX_RANGE);
     for (uint64_t i = 0; ok && i <= last - first; i++)
         values_add(values, text_format("%llu", (unsigned long long)(first + i)));
     free(text);
     return ok;
 }
 
-bool values_split(struct values *values, const char *what, const char *text, const char *separator, bool ranges,
-                  struct dk_error *err)
+bool values_split(struct values *values, const char *what, const char *text, const char *separator,
+                  bool ranges, struct dk_error *err)
 {
     for (const char *p = text;; p++) {
         size_t n = separator ? strcspn(p, separator) : strlen(p);
         char *value = text_trimmed(p, n);
         p += n;
         bool is_end = !*p;
-        if (!*value && is_end && separator && *separator == ';' && values->n_items > 0) { /* "a,b;" is one value */
+        if (!*value && is_end && separator && *separator == ';' &&
+            values->n_items > 0) { /* "a,b;" is one value */
             free(value);
             return true;
         }
         if (!*value && separator) {
             free(value);
-            return say_fail(err, DK_ERROR_ARGUMENT, "--%s: \"%.100s\": a value is empty", what, text);
+            return say_fail(err, DK_ERROR_ARGUMENT, "--%s: \"%.100s\": a value is empty", what,
+                            text);
         }
         if (!ranges)
             values_add(values, value);
@@ -88,7 +91,8 @@ bool values_split(struct values *values, const char *what, const char *text, con
     }
 }
 
-bool values_read(struct values *values, const char *what, const char *text, bool ranges, struct dk_error *err)
+bool values_read(struct values *values, const char *what, const char *text, bool ranges,
+                 struct dk_error *err)
 {
     return values_split(values, what, text, strchr(text, ';') ? ";" : ",", ranges, err);
 }

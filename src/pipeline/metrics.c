@@ -63,19 +63,22 @@ static int window(int w, int h, double weights[WINDOW])
 }
 
 /* out [h - n + 1, w - n + 1] = v [h, w] under the window, along rows and then along columns */
-static void blur(const double *v, int w, int h, const double *weights, int n, double *rows, double *out)
+static void blur(const double *v, int w, int h, const double *weights, int n, double *rows,
+                 double *out)
 {
     int valid = w - n + 1;
     for (int y = 0; y < h; y++)
         for (int x = 0; x < valid; x++) {
             double sum = 0;
-            for (int i = 0; i < n; i++) sum += weights[i] * v[(size_t)y * (size_t)w + (size_t)(x + i)];
+            for (int i = 0; i < n; i++)
+                sum += weights[i] * v[(size_t)y * (size_t)w + (size_t)(x + i)];
             rows[(size_t)y * (size_t)valid + (size_t)x] = sum;
         }
     for (int y = 0; y + n <= h; y++)
         for (int x = 0; x < valid; x++) {
             double sum = 0;
-            for (int i = 0; i < n; i++) sum += weights[i] * rows[(size_t)(y + i) * (size_t)valid + (size_t)x];
+            for (int i = 0; i < n; i++)
+                sum += weights[i] * rows[(size_t)(y + i) * (size_t)valid + (size_t)x];
             out[(size_t)y * (size_t)valid + (size_t)x] = sum;
         }
 }
@@ -92,7 +95,8 @@ static void similarity(const struct pair *p, double *ssim, double *contrast_stru
     double weights[WINDOW];
     int w = p->a.w, h = p->a.h, n = window(w, h, weights);
     size_t size = (size_t)w * (size_t)h, valid = (size_t)(w - n + 1) * (size_t)(h - n + 1);
-    double *mean_a = p->means, *mean_b = mean_a + size, *aa = mean_b + size, *bb = aa + size, *ab = bb + size;
+    double *mean_a = p->means, *mean_b = mean_a + size, *aa = mean_b + size, *bb = aa + size,
+           *ab = bb + size;
     blur(p->a.v, w, h, weights, n, p->rows, mean_a);
     blur(p->b.v, w, h, weights, n, p->rows, mean_b);
     multiply(p->a.v, p->a.v, size, p->product);
@@ -120,7 +124,8 @@ static void halve(struct plane *p)
     for (int y = 0; y < h; y++)
         for (int x = 0; x < w; x++) {
             const double *from = p->v + (size_t)(2 * y) * (size_t)p->w + (size_t)(2 * x);
-            p->v[(size_t)y * (size_t)w + (size_t)x] = (from[0] + from[1] + from[p->w] + from[p->w + 1]) / 4;
+            p->v[(size_t)y * (size_t)w + (size_t)x] =
+                (from[0] + from[1] + from[p->w] + from[p->w + 1]) / 4;
         }
     p->w = w;
     p->h = h;
@@ -154,15 +159,19 @@ static double mean_square(const struct dk_image *a, const struct dk_image *b)
     return (double)sum / (double)n;
 }
 
-bool dk_metrics_compare(const struct dk_image *a, const struct dk_image *b, struct dk_metrics *metrics,
-                        struct dk_error *err)
+bool dk_metrics_compare(const struct dk_image *a, const struct dk_image *b,
+                        struct dk_metrics *metrics, struct dk_error *err)
 {
-    if (a->width_px != b->width_px || a->height_px != b->height_px || a->width_px < 1 || a->height_px < 1)
-        return dk_fail(err, DK_ERROR_ARGUMENT, "metrics: found pictures of %dx%d and %dx%d, expected one size",
-                       a->width_px, a->height_px, b->width_px, b->height_px);
+    if (a->width_px != b->width_px || a->height_px != b->height_px || a->width_px < 1 ||
+        a->height_px < 1)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "metrics: found pictures of %dx%d and %dx%d, expected one size", a->width_px,
+                       a->height_px, b->width_px, b->height_px);
     size_t n = (size_t)a->width_px * (size_t)a->height_px;
     double *room = n > SIZE_MAX / (9 * sizeof *room) ? NULL : malloc(9 * n * sizeof *room);
-    if (!room) return dk_fail(err, DK_ERROR_MEMORY, "metrics: out of memory for pictures of %zu pixels", n);
+    if (!room)
+        return dk_fail(err, DK_ERROR_MEMORY, "metrics: out of memory for pictures of %zu pixels",
+                       n);
     struct pair pair = {.a = {a->width_px, a->height_px, room},
                         .b = {a->width_px, a->height_px, room + n},
                         .product = room + 2 * n,
@@ -194,7 +203,8 @@ double dk_metrics_sharpness(const struct dk_image *image)
     for (int y = 0; y + 1 < h; y++)
         for (int x = 0; x + 1 < w; x++) {
             const uint8_t *at = image->rgb + 3 * ((size_t)y * (size_t)w + (size_t)x);
-            double here = luminance(at), dx = luminance(at + 3) - here, dy = luminance(at + 3 * (size_t)w) - here;
+            double here = luminance(at), dx = luminance(at + 3) - here,
+                   dy = luminance(at + 3 * (size_t)w) - here;
             sum += dx * dx + dy * dy;
         }
     return w > 1 && h > 1 ? sqrt(sum / ((double)(w - 1) * (double)(h - 1))) : 0;
