@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "batch_sheet.h"
 
+#include "canvas.h"
 #include "commands.h"
 #include "metadata.h"
 #include "say.h"
@@ -11,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <pango/pangocairo.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -174,20 +174,6 @@ static char *describe(const struct entry *entry)
 
 /* ---- index.html ---------------------------------------------------------------------------- */
 
-static void put_html(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        const char *entity = *text == '&'   ? "&amp;"
-                             : *text == '<' ? "&lt;"
-                             : *text == '>' ? "&gt;"
-                                            : "&quot;";
-        if (strchr("&<>\"", *text))
-            fputs(entity, out);
-        else
-            fputc(*text, out);
-    }
-}
-
 static void put_url(FILE *out, const char *file)
 {
     for (; *file; file++) {
@@ -226,7 +212,7 @@ static void put_paragraph(FILE *out, const char *class, const char *label, const
 {
     if (!text || !*text) return;
     fprintf(out, "<p class=\"%s\">%s", class, label);
-    put_html(out, text);
+    canvas_escape(out, text);
     fputs("</p>", out);
 }
 
@@ -241,7 +227,7 @@ static void put_figure(FILE *out, const struct entry *entry)
     fputs("\"><img loading=\"lazy\" src=\"", out);
     put_url(out, entry->file);
     fputs("\" alt=\"", out);
-    put_html(out, prompt ? prompt : entry->file);
+    canvas_escape(out, prompt ? prompt : entry->file);
     fputc('"', out);
     if (sized)
         fprintf(out, " width=\"%d\" height=\"%d\"%s", width, height,
@@ -337,58 +323,6 @@ static bool write_html(const char *folder, struct entries *entries, const struct
 #define MAX_COLUMNS  8
 #define MAX_PER_PAGE 64 /* a page is drawn in memory, 18 MB with the copy that is written */
 
-/* Fits the picture into its box; small ones grow by whole factors and keep their pixels sharp. */
-static void draw_picture(cairo_t *cr, const struct dk_image *image, double x, double y)
-{
-    int w = image->width_px, h = image->height_px;
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, w, h);
-    if (cairo_surface_status(surface) == CAIRO_STATUS_SUCCESS) {
-        unsigned char *data = cairo_image_surface_get_data(surface);
-        int stride = cairo_image_surface_get_stride(surface);
-        for (int v = 0; v < h; v++)
-            for (int u = 0; u < w; u++) {
-                const uint8_t *rgb = image->rgb + 3 * ((size_t)v * (size_t)w + (size_t)u);
-                uint32_t pixel = (uint32_t)rgb[0] << 16 | (uint32_t)rgb[1] << 8 | rgb[2];
-                memcpy(data + (size_t)v * (size_t)stride + 4 * (size_t)u, &pixel, sizeof pixel);
-            }
-        cairo_surface_mark_dirty(surface);
-        double scale = fmin((double)BOX_PX / w, (double)BOX_PX / h);
-        if (scale > 1) scale = floor(scale);
-        cairo_save(cr);
-        cairo_translate(cr, x + floor((BOX_PX - w * scale) / 2),
-                        y + floor((BOX_PX - h * scale) / 2));
-        cairo_scale(cr, scale, scale);
-        cairo_set_source_surface(cr, surface, 0, 0);
-        cairo_pattern_set_filter(cairo_get_source(cr),
-                                 scale >= 1 ? CAIRO_FILTER_NEAREST : CAIRO_FILTER_BEST);
-        cairo_paint(cr);
-        cairo_restore(cr);
-    }
-    cairo_surface_destroy(surface);
-}
-
-static int draw_text(cairo_t *cr, const char *text, const char *font, int n_lines, double grey,
-                     double x, double y)
-{
-    PangoLayout *layout = pango_cairo_create_layout(cr);
-    PangoFontDescription *description = pango_font_description_from_string(font);
-    int height = 0;
-    pango_layout_set_font_description(layout, description);
-    pango_layout_set_width(layout, BOX_PX * PANGO_SCALE);
-    pango_layout_set_wrap(layout, PANGO_WRAP_WORD_CHAR);
-    pango_layout_set_height(layout, -n_lines);
-    pango_layout_set_ellipsize(layout, PANGO_ELLIPSIZE_END);
-    pango_layout_set_single_paragraph_mode(layout, TRUE);
-    pango_layout_set_text(layout, text, -1);
-    cairo_set_source_rgb(cr, grey, grey, grey);
-    cairo_move_to(cr, x, y);
-    pango_cairo_show_layout(cr, layout);
-    pango_layout_get_pixel_size(layout, NULL, &height);
-    pango_font_description_free(description);
-    g_object_unref(layout);
-    return height;
-}
-
 static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entry, double x,
                        double y)
 {
@@ -399,34 +333,13 @@ static void draw_entry(cairo_t *cr, const char *folder, const struct entry *entr
     cairo_set_source_rgb(cr, 0.94, 0.94, 0.94);
     cairo_rectangle(cr, x, y, BOX_PX, BOX_PX);
     cairo_fill(cr);
-    if (dk_png_read(path, &image, NULL, &ignored)) draw_picture(cr, &image, x, y);
+    if (dk_png_read(path, &image, NULL, &ignored)) canvas_picture(cr, &image, x, y, BOX_PX, BOX_PX);
     dk_image_free(&image);
-    int height =
-        draw_text(cr, prompt && *prompt ? prompt : entry->file, "Sans 8", 2, 0, x, y + BOX_PX + 3);
-    draw_text(cr, settings, "Sans 7", 2, 0.4, x, y + BOX_PX + 4 + height);
+    int height = canvas_words(cr, prompt && *prompt ? prompt : entry->file, "Sans 8", 2, BOX_PX, 0,
+                              x, y + BOX_PX + 3);
+    canvas_words(cr, settings, "Sans 7", 2, BOX_PX, 0.4, x, y + BOX_PX + 4 + height);
     free(path);
     free(settings);
-}
-
-static bool write_surface(cairo_surface_t *surface, const char *path, struct dk_error *err)
-{
-    cairo_surface_flush(surface);
-    int w = cairo_image_surface_get_width(surface), h = cairo_image_surface_get_height(surface);
-    int stride = cairo_image_surface_get_stride(surface);
-    const unsigned char *data = cairo_image_surface_get_data(surface);
-    struct dk_image image = {w, h, text_alloc(3 * (size_t)w * (size_t)h)};
-    for (int v = 0; v < h; v++)
-        for (int u = 0; u < w; u++) {
-            uint32_t pixel;
-            memcpy(&pixel, data + (size_t)v * (size_t)stride + 4 * (size_t)u, sizeof pixel);
-            uint8_t *rgb = image.rgb + 3 * ((size_t)v * (size_t)w + (size_t)u);
-            rgb[0] = (uint8_t)(pixel >> 16);
-            rgb[1] = (uint8_t)(pixel >> 8);
-            rgb[2] = (uint8_t)pixel;
-        }
-    bool ok = dk_png_write(path, &image, NULL, 0, true, err);
-    dk_image_free(&image);
-    return ok;
 }
 
 static bool write_page(const char *folder, struct entry *items, size_t n, size_t page,
@@ -454,7 +367,9 @@ static bool write_page(const char *folder, struct entry *items, size_t n, size_t
         }
         char *path = page == 1 ? text_format("%s/contact.png", folder)
                                : text_format("%s/contact-%zu.png", folder, page);
-        ok = write_surface(surface, path, err);
+        struct dk_image image = canvas_image(surface);
+        ok = dk_png_write(path, &image, NULL, 0, true, err);
+        dk_image_free(&image);
         free(path);
     }
     cairo_destroy(cr);
