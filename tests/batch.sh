@@ -250,6 +250,30 @@ ends 3 '23 merged, 0 there already, 1 damaged' "$dk" batch merge half-1 half-2 -
 ends 1 'expected the folder of a batch' "$dk" batch merge nowhere -o again
 ends 2 'batch merge: expected' "$dk" batch merge -o again
 
+# Public reports about prompts and metadata elsewhere, as one batch.
+words() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%s ", i % 10 }'; }
+cat >reports.jsonl <<EOF
+{"name":"1a","prompt":"Un petit chaton très mignon"}
+{"name":"1b","prompt":"Twitter’s 😀"}
+{"name":"3a","prompt":"web 2.0, portrait, f/2.8, 1.5 m","seed":5}
+{"name":"3b","prompt":"web 2.0, portrait, f/2.8, 1.5 m","seed":5,"no-prompt-syntax":true}
+{"name":"4","prompt":"[cats:0.3] in a house (a:1.2.3) [a:b:] ((("}
+{"name":"5a","prompt":"five words and no more","negative":"$(words 120)","guidance":3}
+{"name":"5b","prompt":"$(words 120)","negative":"few","guidance":3}
+{"name":"5c","prompt":"$(words 74)","negative":"$(words 76)","guidance":3}
+{"name":"5d","prompt":"$(words 75)","negative":"","guidance":3}
+{"name":"7","prompt":"テスト, café"}
+{"name":"9","prompt":"$(printf '%0300d' 0)/../x"}
+EOF
+ends 0 '11 made here' batch reports.jsonl reports
+batch reports.jsonl bare --no-metadata -q >/dev/null
+same bare/3a.png bare/3b.png # numbers outside brackets are text: InvokeAI#2399
+check 'UTF-8 goes into iTXt' grep -qa iTXt reports/7.png
+check 'Latin-1 is tEXt' sh -c '! grep -qa iTXt reports/1a.png && grep -qa tEXt reports/1a.png'
+run "$dk" info reports/1b.png --json
+prints '"prompt":"Twitter’s 😀"'
+check 'no metadata' sh -c '! grep -qa tEXt bare/7.png && ! grep -qa iTXt bare/7.png'
+
 # Sheets.
 printf '%s\n' '{"prompt":"<b>\"bold\" & more</b>\nNegative prompt: line two\nSteps: 5, Sampler: x, Seed: 1","name":"odd, name #1","negative":"grey"}' \
     '{"prompt":"テスト {red|blue}, café"}' >odd.jsonl
