@@ -1,4 +1,4 @@
-"""distil - teach a student to reach the teacher's pictures in 1 to 8 steps: latent consistency distillation.
+"""distil - latent consistency distillation: a student that needs 1 to 8 steps.
 
 Luo et al. 2023 (arXiv:2310.04378) on the cached latents, with classifier-free guidance of a fixed scale
 folded in: the student needs one pass per step where the teacher needs two.

@@ -65,6 +65,12 @@ SCHEDULERS = {
 }
 
 
+PREFERENCES = {  # darkroom.json: what the program uses when nobody says otherwise
+    "ddim": {"steps": 20, "guidance": 3.0},
+    "lcm": {"steps": 4, "guidance": 1.0},
+}
+
+
 def scheduler_config(kind):
     return {**SCHEDULERS[kind], "_diffusers_version": "0.22.0", "beta_start": BETA_START,
             "beta_end": BETA_END, "beta_schedule": "scaled_linear", "num_train_timesteps": TRAIN_STEPS,
@@ -82,6 +88,7 @@ def export_configs(out, unet, text, vae, scheduler):
         "tokenizer": ["transformers", "CLIPTokenizer"],
         "unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"]})
     write_json(out + "/scheduler/scheduler_config.json", scheduler_config(scheduler))
+    write_json(out + "/darkroom.json", PREFERENCES[scheduler])
     write_json(out + "/unet/config.json", {
         "_class_name": "UNet2DConditionModel", **diffusers, "act_fn": "silu",
         "center_input_sample": False, "downsample_padding": 1, "flip_sin_to_cos": True,

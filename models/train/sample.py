@@ -1,7 +1,7 @@
 """sample - draw pictures with an exported folder, in the training code.
 
-Model(folder) loads it; ddim() is the teacher's sampler, lcm() the student's. The starting latent of picture i
-is torch's normal noise for seed + i, as in the program (--seed), so that the two can be compared.
+Model(folder) loads it; ddim() is the teacher's sampler, lcm() the student's. The starting latent of
+picture i is torch's normal noise for seed + i, as in the program (--seed): the two can be compared.
 usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 4] [--lcm]
 SPDX-License-Identifier: MIT
 """
