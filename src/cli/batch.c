@@ -9,6 +9,7 @@
 #include "batch_writer.h"
 #include "commands.h"
 #include "interrupt.h"
+#include "output.h"
 #include "progress.h"
 #include "say.h"
 #include "text.h"
@@ -439,13 +440,6 @@ static bool open_model(struct batch *b, struct dk_error *err)
     return true;
 }
 
-static char *clean_folder(const char *output)
-{
-    size_t n = strlen(output);
-    while (n > 1 && output[n - 1] == '/') n--;
-    return text_copy_n(output, n);
-}
-
 static bool check_words(struct batch *b, const struct arguments *arguments, struct dk_error *err)
 {
     if (arguments->n_words != 1)
@@ -629,7 +623,7 @@ int batch_run(struct request *request, struct arguments *arguments, int argc, ch
     (void)argc;
     (void)argv;
     bool ok = check_words(&b, arguments, &err);
-    b.folder = clean_folder(ok ? request->output : ".");
+    b.folder = output_folder(ok ? request->output : ".");
     b.staging = text_format("%s/" STAGING_NAME, b.folder);
     report_init(&b.report, request, b.folder);
     interrupt_install();

@@ -6,6 +6,7 @@
 #include "compare_report.h"
 #include "compare_store.h"
 #include "interrupt.h"
+#include "output.h"
 #include "say.h"
 #include "text.h"
 
@@ -288,13 +289,6 @@ static void print_dry(struct run *run)
            shown, r->n_cells, r->n_done, c->n_problems, r->passes_left, eta);
 }
 
-static char *clean_folder(const char *output)
-{
-    size_t n = strlen(output);
-    while (n > 1 && output[n - 1] == '/') n--;
-    return text_copy_n(output, n);
-}
-
 static json_t *earlier_axes(const char *folder, struct dk_error *err)
 {
     size_t n;
@@ -314,7 +308,7 @@ static bool prepare(struct run *run, const struct arguments *arguments, struct d
     if (!run->request->output)
         return say_fail(err, DK_ERROR_ARGUMENT,
                         "compare: no folder was given: darkroom compare PROMPT... -o FOLDER");
-    c->folder = clean_folder(run->request->output);
+    c->folder = output_folder(run->request->output);
     json_t *before = options->add ? earlier_axes(c->folder, err) : NULL;
     bool ok = (!options->add || before) &&
               axes_read(&c->axes, run->request, arguments, before, err) &&

@@ -39,6 +39,8 @@ struct section *sections_make(const struct comparison *comparison, size_t *n_sec
 void sections_free(struct section *sections, size_t n_sections);
 /* "16 steps", "ddim", "guidance 4": a value as a heading. Free it. */
 char *axis_heading(const struct axis *axis, size_t value);
+/* "ddim, 16 steps". Free it. */
+char *cell_heading(const struct comparison *comparison, const struct cell *cell);
 /* "0.31 s" and "34.1 dB", or why there is no number. */
 void cell_caption(const struct cell *cell, char text[64]);
 

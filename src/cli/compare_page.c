@@ -307,16 +307,6 @@ static bool put_reference(struct page *p, const struct cell *cell, const char *i
     return true;
 }
 
-static char *name_of(const struct comparison *c, const struct cell *cell)
-{
-    char *row = axis_heading(&c->axes.items[c->axes.rows], cell->at[c->axes.rows]);
-    char *column = axis_heading(&c->axes.items[c->axes.columns], cell->at[c->axes.columns]);
-    char *name = text_format("%s, %s", row, column);
-    free(row);
-    free(column);
-    return name;
-}
-
 static void put_section(struct page *p, const struct section *s, size_t number)
 {
     const struct comparison *c = p->comparison;
@@ -339,7 +329,7 @@ static void put_section(struct page *p, const struct section *s, size_t number)
         free(heading);
     }
     for (size_t i = 0; i < s->n_rows * s->n_columns; i++) {
-        char *name = name_of(c, s->cells[i]);
+        char *name = cell_heading(c, s->cells[i]);
         put_figure(p, s->cells[i], name, has_reference ? id : NULL);
         free(name);
     }

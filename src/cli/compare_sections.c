@@ -16,6 +16,18 @@ char *axis_heading(const struct axis *axis, size_t value)
     return text_format("%s %s", name, text);
 }
 
+char *cell_heading(const struct comparison *c, const struct cell *cell)
+{
+    const struct axis *rows = &c->axes.items[c->axes.rows];
+    const struct axis *columns = &c->axes.items[c->axes.columns];
+    char *row = axis_heading(rows, cell->at[c->axes.rows]);
+    char *column = axis_heading(columns, cell->at[c->axes.columns]);
+    char *name = text_format("%s, %s", row, column);
+    free(row);
+    free(column);
+    return name;
+}
+
 void cell_caption(const struct cell *cell, char text[64])
 {
     const struct outcome *o = &cell->outcome;

@@ -73,18 +73,6 @@ static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *
     canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
 }
 
-/* "16 steps, ddim": what stands in no heading nearby is not needed, but a cell is read alone too.
- */
-static char *name_cell(const struct comparison *c, const struct cell *cell)
-{
-    char *row = axis_heading(&c->axes.items[c->axes.rows], cell->at[c->axes.rows]);
-    char *column = axis_heading(&c->axes.items[c->axes.columns], cell->at[c->axes.columns]);
-    char *name = text_format("%s, %s", row, column);
-    free(row);
-    free(column);
-    return name;
-}
-
 static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct problem *problem,
                            double y)
 {
@@ -124,7 +112,7 @@ static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band 
     for (size_t k = 0; k < band->n_rows; k++)
         for (size_t x = 0; x < n; x++) {
             const struct cell *cell = s->cells[(band->first_row + k) * s->n_columns + first + x];
-            char caption[64], *name = name_cell(c, cell);
+            char caption[64], *name = cell_heading(c, cell);
             cell_caption(cell, caption);
             draw_box(cr, sheet, cell, name, caption, sheet->left_px + (double)x * sheet->column_px,
                      y + (double)k * sheet->row_px);

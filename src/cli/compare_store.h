@@ -6,10 +6,10 @@
 #include "compare_plan.h"
 
 /*
- *     FOLDER/cells/NAME.png       the picture, with its metadata
- *     FOLDER/.compare/ID.latent   its latent before decoding, [h, w, c] floats as this machine has
- * them FOLDER/.compare/ID.json     passes, seconds, hashes of both: written last, so that it says
- * the cell is finished FOLDER/.compare/axes.json   what was varied, for --add
+ *     FOLDER/cells/NAME.png      the picture, with its metadata
+ *     FOLDER/.compare/ID.latent  its latent before decoding, [h, w, c] floats of this machine
+ *     FOLDER/.compare/ID.json    passes, seconds, hashes of both: last, so the cell is finished
+ *     FOLDER/.compare/axes.json  what was varied, for --add
  *
  * Every file appears whole under its name. A cell counts as finished only when both hashes are
  * right.

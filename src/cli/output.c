@@ -312,6 +312,13 @@ bool output_probe(const char *path, struct dk_error *err)
     return ok;
 }
 
+char *output_folder(const char *output)
+{
+    size_t n = strlen(output);
+    while (n > 1 && output[n - 1] == '/') n--;
+    return text_copy_n(output, n);
+}
+
 char *output_write(const char *path, bool force, output_writer *write, void *user,
                    struct dk_error *err)
 {

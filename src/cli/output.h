@@ -28,6 +28,9 @@ char *output_name(const struct request *request, const char *model_name, int ind
  * device or folder. */
 bool output_probe(const char *path, struct dk_error *err);
 
+/* The name of a folder without slashes at its end. Free it. */
+char *output_folder(const char *output);
+
 /*
  * Hands out path, then "name-2.ext", "name-3.ext" and so on: the first that write(user, name,
  * overwrite, err) does not find taken. With force the path itself is replaced. Returns the name
