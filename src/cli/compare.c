@@ -15,6 +15,7 @@
 
 #define CLAIM         "compare"
 #define STALE_AFTER_S 60
+#define USUAL_LEVELS  3 /* of a reference, for the estimate */
 
 struct run {
     struct request *request;
@@ -127,10 +128,23 @@ static bool compare_levels(struct run *run, struct problem *problem, size_t leve
     return ok;
 }
 
+/* Adds a cell that is to be made to the work ahead, or takes it away. */
+static void expect(struct run *run, const struct cell *cell, int times)
+{
+    struct compare_report *r = &run->report;
+    if (cell->state != CELL_OPEN) return;
+    r->passes_left += times * cell->n_passes;
+    if (times > 0)
+        r->decodes_left++;
+    else if (r->decodes_left > 0)
+        r->decodes_left--;
+}
+
 static bool make_reference(struct run *run, struct problem *problem)
 {
     problem->n_used = 0;
     for (size_t i = 0; i < problem->n_levels && !problem->converged; i++) {
+        if (i >= USUAL_LEVELS) expect(run, &problem->levels[i], 1); /* more than was counted on */
         if (!make_cell(run, &problem->levels[i], true)) return false;
         if (problem->levels[i].state != CELL_DONE) return true;
         problem->n_used = i + 1;
@@ -138,6 +152,8 @@ static bool make_reference(struct run *run, struct problem *problem)
         problem->converged = problem->n_levels == 1 ||
                              (i > 0 && problem->changes[i] < run->request->compare.tolerance);
     }
+    for (size_t i = problem->n_used; i < problem->n_levels && i < USUAL_LEVELS; i++)
+        expect(run, &problem->levels[i], -1);
     if (problem->n_levels > 0) compare_report_reference(&run->report, &run->comparison, problem);
     return true;
 }
@@ -152,20 +168,13 @@ static void count_work(struct run *run)
     for (size_t i = 0; i < c->n_cells; i++) {
         if (c->cells[i].state == CELL_REFUSED) continue;
         r->n_cells++;
-        if (c->cells[i].state == CELL_DONE) {
-            r->n_done++;
-            continue;
-        }
-        r->passes_left += c->cells[i].n_passes;
-        r->decodes_left++;
+        if (c->cells[i].state == CELL_DONE) r->n_done++;
+        expect(run, &c->cells[i], 1);
     }
     r->n_kept = r->n_done;
     for (size_t i = 0; i < c->n_problems; i++)
-        for (size_t k = 0; k < c->problems[i].n_levels && k < 3; k++) {
-            if (c->problems[i].levels[k].state != CELL_OPEN) continue;
-            r->passes_left += c->problems[i].levels[k].n_passes;
-            r->decodes_left++;
-        }
+        for (size_t k = 0; k < c->problems[i].n_levels && k < USUAL_LEVELS; k++)
+            expect(run, &c->problems[i].levels[k], 1);
 }
 
 static void load_finished(struct comparison *c)
