@@ -354,6 +354,70 @@ static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, 
     arena_reset(&w->arena, mark);
 }
 
+/* ---- types of weights ---- */
+
+/* n values of a type with small finite scales, and the same values in f32. */
+static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, const int64_t *dim, float **values)
+{
+    struct weight weight = {.dtype = dtype, .rank = rank, .name = "typed"};
+    size_t n = 1, scale_at = dtype == DTYPE_Q6_K ? 208 : 0;
+    for (int i = 0; i < rank; i++) weight.dim[i] = dim[i], n *= (size_t)dim[i];
+    const struct dtype_info *info = dtype_info(dtype);
+    size_t size = dtype_row_bytes(dtype, n);
+    uint8_t *data = arena_alloc(&w->arena, size + 1, &w->err);
+    *values = arena_alloc(&w->arena, n * sizeof(float), &w->err);
+    weight.data = ++data;
+    for (size_t i = 0; i < size; i++) data[i] = (uint8_t)next(w);
+    for (size_t i = 0; i < n / info->block_values; i++) {
+        uint8_t *block = data + i * info->block_bytes;
+        double d = (double)deviate(w) * 0.1;
+        float f = (float)d;
+        if (dtype == DTYPE_F32) memcpy(block, &f, 4);
+        else if (dtype == DTYPE_F64) memcpy(block, &d, 8);
+        else if (dtype == DTYPE_F16 || dtype == DTYPE_BF16) block[1] = (uint8_t)((block[1] & 0x83) | 0x28);
+        else if (info->block_values == 1) block[0] &= 0xa7;
+        else memcpy(block + scale_at, "\x00\x1c", 2);
+        if (dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K) memcpy(block + 2, "\x00\x1c", 2);
+    }
+    dtype_unpack(dtype, *values, data, n);
+    return weight;
+}
+
+/* Whatever the type, the result is that of the values in f32 (to rounding where blocks forbid the usual cuts of k). */
+static void check_types(struct world *w)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F64, DTYPE_F8_E4M3, DTYPE_F8_E5M2,
+                                       DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K,
+                                       DTYPE_Q6_K};
+    w->ops.n_threads = 2;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        size_t mark = arena_mark(&w->arena);
+        const char *name = dtype_info(types[i])->name;
+        pack_cache_clear(w->ops.cache);
+        float *values;
+        int64_t in = types[i] == DTYPE_Q4_K || types[i] == DTYPE_Q6_K ? 512 : 352;
+        struct linear linear = {.weight = typed_weight(w, types[i], 2, (int64_t[]){40, in}, &values)};
+        struct tensor x = random_tensor(w, 3, (int64_t[]){1, 30, in});
+        struct tensor y = op_linear(&w->ops, x, &(struct linear_args){.linear = &linear});
+        linear.weight.data = values, linear.weight.dtype = DTYPE_F32;
+        struct tensor want = op_linear(&w->ops, x, &(struct linear_args){.linear = &linear});
+        CHECK(y.rank == 3 && memcmp(y.data, want.data, 30 * 40 * 4) == 0, "linear with %s", name);
+        struct tensor image = random_tensor(w, 4, (int64_t[]){1, 7, 9, in});
+        for (int stride = 1; stride <= 2; stride++) { /* Winograd and direct */
+            struct conv conv = {.weight = typed_weight(w, types[i], 4, (int64_t[]){24, in, 3, 3}, &values)};
+            y = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
+            conv.weight.data = values, conv.weight.dtype = DTYPE_F32;
+            want = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
+            double largest = 0;
+            for (int64_t j = 0; j < tensor_count(want); j++) largest = fmax(largest, fabs((double)want.data[j]));
+            CHECK(y.rank == 4 && isfinite(largest) && largest > 0 &&
+                      check_distance(y.data, want.data, (size_t)tensor_count(want)) <= 1e-5 * largest,
+                  "conv with %s, stride %d", name, stride);
+        }
+        arena_reset(&w->arena, mark);
+    }
+}
+
 /* ---- the small ones ---- */
 
 static void check_norm(struct world *w, int64_t n, int64_t rows, int64_t c, int groups, enum act act, float mean)
@@ -523,6 +587,7 @@ static void check_all(struct world *w)
     check_norm(w, 1, 1000, 16, 1, ACT_SILU, -2);
     check_norm(w, 3, 17, 77, 0, ACT_NONE, 5);
     check_norm(w, 1, 5, 320, 0, ACT_GELU, 0);
+    check_types(w);
     check_small(w);
     check_refusals(w);
 }

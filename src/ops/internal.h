@@ -71,9 +71,12 @@ bool pack_fits(struct ops *o, const struct pack_job *job, const char *op);
 size_t pack_scratch(const struct pack_job *job);
 /* Fills one panel: out [taps * k][GEMM_PANEL]. Any thread. */
 void pack_panel(const struct kernels *kernels, const struct pack_job *job, size_t panel, float *scratch, float *out);
-/* Fills one panel of Winograd weights: out [WINO_PLANES] planes plane_stride apart, each [k][GEMM_PANEL]. */
-void pack_winograd(const struct kernels *kernels, const struct pack_job *job, size_t panel, float *scratch,
-                   float *out, size_t plane_stride);
+/*
+ * Input channels first .. first + n - 1 of one panel of Winograd weights: out [WINO_PLANES] planes plane_stride apart,
+ * each [n][GEMM_PANEL]. first is a multiple of RUN_UNIT, and 0 for types with larger blocks.
+ */
+void pack_winograd(const struct kernels *kernels, const struct pack_job *job, size_t panel, size_t first, size_t n,
+                   float *scratch, float *out, size_t plane_stride);
 
 /*
  * y = act(A W^T + bias) + residual for n_samples times m rows: the engine behind linear layers and direct
@@ -98,7 +101,8 @@ bool product_run(struct ops *o, const struct product *p, const char *op);
 
 /* The longest run that engine and kernels like: a panel's share of it lies in the first-level cache. */
 #define RUN_MAX 256
-/* Cuts length into equal runs of at most RUN_MAX, starting at offset; answers how many (runs may be NULL). */
+#define RUN_UNIT 32
+/* Cuts length into about equal runs of at most RUN_MAX, multiples of RUN_UNIT but for the last, starting at offset; answers how many (runs may be NULL). */
 size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length);
 
 /* bias [n_panels * GEMM_PANEL] for the panels of a job, zero where there is none. */

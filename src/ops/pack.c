@@ -7,7 +7,7 @@
 /* Values of one row unpacked at a time: a multiple of every block size, and 16 such rows fit the first-level cache. */
 #define PIECE 256
 /* Input channels of a 3x3 filter at a time: 288 values, or 2304 where blocks hold 256. */
-#define CHANNELS 32
+#define CHANNELS RUN_UNIT
 #define CHANNELS_LARGE 256
 
 size_t pack_panels(const struct pack_job *job)
@@ -97,22 +97,23 @@ void pack_panel(const struct kernels *kernels, const struct pack_job *job, size_
         size_t count = min_size(channels, job->k - c);
         unpack_rows(kernels, job, panel, c * job->taps, count * job->taps, scratch, ld);
         kernels->pack(lines, scratch, ld, GEMM_PANEL, count * job->taps);
-        for (size_t i = 0; i < count; i++) {
-            for (size_t t = 0; t < job->taps; t++)
+        /* Taps outside: writing 9 places a multiple of the page apart in turn takes three times as long. */
+        for (size_t t = 0; t < job->taps; t++) {
+            for (size_t i = 0; i < count; i++)
                 memcpy(out + (t * job->k + c + i) * GEMM_PANEL, lines + (i * job->taps + t) * GEMM_PANEL,
                        GEMM_PANEL * sizeof(float));
         }
     }
 }
 
-void pack_winograd(const struct kernels *kernels, const struct pack_job *job, size_t panel, float *scratch,
-                   float *out, size_t plane_stride)
+void pack_winograd(const struct kernels *kernels, const struct pack_job *job, size_t panel, size_t first, size_t n,
+                   float *scratch, float *out, size_t plane_stride)
 {
     size_t channels = channels_at_once(job), ld = channels * job->taps;
     float *lines = scratch + GEMM_PANEL * ld;
-    for (size_t c = 0; c < job->k; c += channels) {
-        size_t count = min_size(channels, job->k - c);
-        unpack_rows(kernels, job, panel, c * job->taps, count * job->taps, scratch, ld);
+    for (size_t c = 0; c < n; c += channels) {
+        size_t count = min_size(channels, n - c);
+        unpack_rows(kernels, job, panel, (first + c) * job->taps, count * job->taps, scratch, ld);
         kernels->pack(lines, scratch, ld, GEMM_PANEL, count * job->taps);
         for (size_t i = 0; i < count; i++)
             kernels->wino_weight(out + (c + i) * GEMM_PANEL, plane_stride, lines + i * job->taps * GEMM_PANEL,

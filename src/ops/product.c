@@ -16,7 +16,7 @@
 
 size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length)
 {
-    size_t n = ceil_div(length, RUN_MAX), step = round_up(ceil_div(length, n), 8);
+    size_t n = ceil_div(length, RUN_MAX), step = round_up(ceil_div(length, n), RUN_UNIT);
     n = ceil_div(length, step);
     for (size_t i = 0; runs && i < n; i++)
         runs[i] = (struct gemm_run){offset + (ptrdiff_t)(i * step), min_size(step, length - i * step)};

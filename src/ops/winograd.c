@@ -13,7 +13,8 @@
  *
  * Large maps are cut into rectangles of tiles, one task each, everything from load to y by one thread. Small maps
  * have too few tiles for that: all of V is made first, then the tasks are panels of output channels, so that filters
- * are read and transformed once for all tiles of all samples. Both ways do the same arithmetic.
+ * are read and transformed once for all tiles of all samples; a run of input channels at a time, whose U (600 KB) is
+ * multiplied with before it leaves the second-level cache. Both ways do the same arithmetic.
  */
 
 /* Tiles of a task, and panels multiplied between two visits to V. */
@@ -44,21 +45,24 @@ bool conv_winograd_suits(const struct conv_plan *c)
 
 static size_t m_plane(size_t n_tiles, size_t n_panels) { return n_tiles * n_panels * GEMM_PANEL + LINE; }
 
-/* M of n_tiles tiles for n_panels panels from V; m [36] planes of [n_tiles][n_panels * 16]. */
+/*
+ * M of n_tiles tiles for n_panels panels from V; m [36] planes of [n_tiles][n_panels * 16]. With run, only that run's
+ * channels are added, and u holds no others.
+ */
 static void multiply(const struct wino *w, const float *v, size_t v_plane, size_t n_tiles, const float *u,
-                     size_t n_panels, float *m, float *partial)
+                     size_t u_plane, size_t n_panels, const struct gemm_run *run, float *m, float *partial)
 {
     size_t ldc = n_panels * GEMM_PANEL;
     struct gemm g = {
-        .m = n_tiles, .row = w->row, .runs = w->runs, .n_runs = w->n_runs,
-        .ldc = ldc, .n = GEMM_PANEL, .partial = partial,
+        .m = n_tiles, .row = w->row, .runs = run ? run : w->runs, .n_runs = run ? 1 : w->n_runs,
+        .ldc = ldc, .n = GEMM_PANEL, .accumulate = run && run->offset > 0, .partial = partial,
     };
     for (size_t plane = 0; plane < WINO_PLANES; plane++) {
         g.a = v + plane * v_plane;
         for (size_t i = 0; i < n_panels; i++) {
-            g.b = u + i * w->panel_floats + plane * w->u_plane;
+            g.b = u + i * w->panel_floats + plane * u_plane;
             g.c = m + plane * m_plane(n_tiles, n_panels) + i * GEMM_PANEL;
-            g.next_b = i + 1 < n_panels ? g.b + w->panel_floats : u + (plane + 1) % WINO_PLANES * w->u_plane;
+            g.next_b = i + 1 < n_panels ? g.b + w->panel_floats : u + (plane + 1) % WINO_PLANES * u_plane;
             w->kernels->gemm(&g);
         }
     }
@@ -132,7 +136,8 @@ static void run_block(const struct wino *w, const struct cut *cut, size_t block,
     }
     for (size_t panel = 0; panel < w->n_panels; panel += GROUP) {
         size_t n_panels = min_size(GROUP, w->n_panels - panel), width = n_panels * GEMM_PANEL;
-        multiply(w, v, cut->v_plane, n_tiles, w->u + panel * w->panel_floats, n_panels, m, scratch + cut->partial_at);
+        multiply(w, v, cut->v_plane, n_tiles, w->u + panel * w->panel_floats, w->u_plane, n_panels, NULL, m,
+                 scratch + cut->partial_at);
         for (size_t t = 0; t < n_tiles; t++)
             store_tile(w, sample, top + t / tiles_w, left + t % tiles_w, panel, n_panels, m + t * width,
                        m_plane(n_tiles, n_panels));
@@ -157,7 +162,7 @@ static bool run_large(struct ops *o, struct wino *w, bool u_is_new, int n_thread
         if (u_is_new) {
 #pragma omp for schedule(dynamic)
             for (size_t i = 0; i < w->n_panels; i++)
-                pack_winograd(w->kernels, &w->weights, i, own, w->u + i * w->panel_floats, w->u_plane);
+                pack_winograd(w->kernels, &w->weights, i, 0, w->c->in, own, w->u + i * w->panel_floats, w->u_plane);
         }
 #pragma omp for schedule(dynamic) nowait
         for (size_t i = 0; i < n_blocks; i++) run_block(w, &cut, i, own);
@@ -176,6 +181,25 @@ static void transform_tile(const struct wino *w, const float *padded, size_t t, 
     w->kernels->wino_input(v, v_plane, d, columns * w->c->in, w->c->in, w->c->in);
 }
 
+/* What a thread works in; u holds one run of one panel. */
+struct own {
+    float *pack, *m, *partial, *u;
+};
+
+/* M of one panel, run by run. */
+static void multiply_panel(const struct wino *w, const float *v, size_t v_plane, size_t n_tiles, size_t panel,
+                           bool fill, const struct own *own)
+{
+    for (size_t r = 0; r < w->n_runs; r++) {
+        const struct gemm_run *run = &w->runs[r];
+        float *u = w->u ? w->u + panel * w->panel_floats + (size_t)run->offset * GEMM_PANEL : own->u;
+        size_t u_plane = w->u ? w->u_plane : (w->runs[0].k + 1) * GEMM_PANEL;
+        if (fill)
+            pack_winograd(w->kernels, &w->weights, panel, (size_t)run->offset, run->k, own->pack, u, u_plane);
+        multiply(w, v, v_plane, n_tiles, u, u_plane, 1, run, own->m, own->partial);
+    }
+}
+
 static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_threads)
 {
     const struct conv_plan *c = w->c;
@@ -183,14 +207,18 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
     size_t rows = w->tiles_h * WINO_OUT + 2, columns = w->tiles_w * WINO_OUT + 2;
     size_t v_plane = step * w->v_row + LINE, m_floats = WINO_PLANES * m_plane(step, 1);
     size_t pack_floats = round_up(pack_scratch(&w->weights), LINE);
-    size_t u_floats = w->u ? 0 : w->panel_floats, size = pack_floats + m_floats + step * GEMM_PANEL + u_floats;
+    size_t u_floats = w->u ? 0 : WINO_PLANES * (w->runs[0].k + 1) * GEMM_PANEL;
+    size_t size = pack_floats + m_floats + step * GEMM_PANEL + u_floats;
     float *padded = ops_floats(o, c->n * rows, columns * c->in), *v = ops_floats(o, WINO_PLANES, v_plane);
     float *scratch = ops_floats(o, (size_t)n_threads, size);
     if (!padded || !v || !scratch) return false;
     if (ops_dry(o)) return true;
 #pragma omp parallel num_threads(n_threads)
     {
-        float *own = scratch + (size_t)omp_get_thread_num() * size, *m = own + pack_floats, *partial = m + m_floats;
+        struct own own = {.pack = scratch + (size_t)omp_get_thread_num() * size};
+        own.m = own.pack + pack_floats;
+        own.partial = own.m + m_floats;
+        own.u = own.partial + step * GEMM_PANEL;
 #pragma omp for schedule(static)
         for (size_t i = 0; i < c->n * rows; i++)
             conv_load(w->kernels, c, i / rows, (ptrdiff_t)(i % rows) - 1, -1, columns, padded + i * columns * c->in,
@@ -201,14 +229,11 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
             for (size_t t = 0; t < count; t++) transform_tile(w, padded, first + t, v + t * w->v_row, v_plane);
 #pragma omp for schedule(dynamic)
             for (size_t panel = 0; panel < w->n_panels; panel++) {
-                float *u = w->u ? w->u + panel * w->panel_floats : partial + step * GEMM_PANEL;
-                if (!w->u || (u_is_new && first == 0))
-                    pack_winograd(w->kernels, &w->weights, panel, own, u, w->u_plane);
-                multiply(w, v, v_plane, count, u, 1, m, partial);
+                multiply_panel(w, v, v_plane, count, panel, !w->u || (u_is_new && first == 0), &own);
                 for (size_t t = 0; t < count; t++) {
                     size_t in_map = (first + t) % each;
                     store_tile(w, (first + t) / each, in_map / w->tiles_w, in_map % w->tiles_w, panel, 1,
-                               m + t * GEMM_PANEL, m_plane(count, 1));
+                               own.m + t * GEMM_PANEL, m_plane(count, 1));
                 }
             }
         }
@@ -236,6 +261,10 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
     ptrdiff_t *row = ops_offsets(o, n_rows);
     if (!runs || !row) return false;
     w.n_runs = runs_cut(runs, 0, c->in);
+    if (dtype_info(w.weights.weight->dtype)->block_values > RUN_UNIT) {
+        runs[0].k = c->in;
+        w.n_runs = 1;
+    }
     w.runs = runs;
     for (size_t i = 0; i < n_rows; i++) row[i] = (ptrdiff_t)(i * w.v_row);
     w.row = row;
