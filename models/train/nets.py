@@ -435,7 +435,7 @@ class TinyClamp(nn.Module):
 class TinyDecoder(nn.Sequential):
     """scaled latent [n, 4, h, w] -> picture in [0, 1] [n, 3, f h, f w]; names as madebyollin/taesd"""
 
-    def __init__(self, channels=32, blocks=(2, 2, 1), latent=4):
+    def __init__(self, channels=16, blocks=(2, 2, 1), latent=4):
         layers = [TinyClamp(), nn.Conv2d(latent, channels, 3, padding=1), nn.ReLU()]
         for n in blocks:
             layers += [TinyBlock(channels) for _ in range(n)]

@@ -24,7 +24,7 @@ def main():
     p.add_argument("--batch", type=int, default=4, help="pictures per process and update")
     p.add_argument("--noise", type=float, default=.35)
     p.add_argument("--lr", type=float, default=1e-3)
-    p.add_argument("--channels", type=int, default=32)
+    p.add_argument("--channels", type=int, default=16)
     p.add_argument("--seed", type=int, default=3000)
     p.add_argument("--processes", type=int, default=2)
     args = p.parse_args()
