@@ -227,7 +227,7 @@ format:
 clean:
 	rm -rf build darkroom
 
-.PHONY: fuzz all setup demo check run-tests debug bench plugins format install uninstall clean FORCE
+.PHONY: all setup demo check check-long run-tests fuzz debug bench plugins format install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d
