@@ -17,7 +17,8 @@ struct world {
     struct ops ops;
     double peak; /* operations a second, all threads, measured */
     double seconds_each;
-    clockid_t clock; /* the wall's, or with --cpu that of this thread, for one thread on a busy machine */
+    clockid_t
+        clock; /* the wall's, or with --cpu that of this thread, for one thread on a busy machine */
     uint32_t state;
 };
 
@@ -66,7 +67,8 @@ static void measure_peak(struct world *w)
         double rate = total / (now(w) - start);
         if (rate > w->peak) w->peak = rate;
     }
-    printf("%s, %d threads, peak measured: %.1f GFLOP/s\n", w->kernels.level, w->ops.n_threads, w->peak * 1e-9);
+    printf("%s, %d threads, peak measured: %.1f GFLOP/s\n", w->kernels.level, w->ops.n_threads,
+           w->peak * 1e-9);
 }
 
 typedef struct tensor operation(struct world *w, const void *args);
@@ -93,8 +95,8 @@ static double best_seconds(struct world *w, operation *op, const void *args)
 
 static void row(struct world *w, const char *name, double flop, double seconds)
 {
-    printf("  %-34s %9.3f ms %8.1f GFLOP/s  %5.2f of peak\n", name, seconds * 1e3, flop / seconds * 1e-9,
-           flop / seconds / w->peak);
+    printf("  %-34s %9.3f ms %8.1f GFLOP/s  %5.2f of peak\n", name, seconds * 1e3,
+           flop / seconds * 1e-9, flop / seconds / w->peak);
     fflush(stdout);
 }
 
@@ -110,8 +112,8 @@ static struct tensor run_conv(struct world *w, const void *args)
     return op_conv(&w->ops, c->x, &c->args);
 }
 
-static void bench_conv(struct world *w, int64_t n, int64_t h, int64_t w_, int64_t in, int64_t out, int64_t side,
-                       int stride, int groups)
+static void bench_conv(struct world *w, int64_t n, int64_t h, int64_t w_, int64_t in, int64_t out,
+                       int64_t side, int stride, int groups)
 {
     size_t mark = arena_mark(&w->arena);
     struct conv_case c = {.x = random_tensor(w, 4, (int64_t[]){n, h, w_, in})};
@@ -166,14 +168,17 @@ static struct tensor run_attention(struct world *w, const void *args)
     return op_attention(&w->ops, c->q, c->k, c->v, c->n_heads, false);
 }
 
-static void bench_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, int n_heads, int64_t d)
+static void bench_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, int n_heads,
+                            int64_t d)
 {
     size_t mark = arena_mark(&w->arena);
     int64_t c = n_heads * d;
-    struct attention_case a = {random_tensor(w, 3, (int64_t[]){n, tq, c}), random_tensor(w, 3, (int64_t[]){n, tk, c}),
+    struct attention_case a = {random_tensor(w, 3, (int64_t[]){n, tq, c}),
+                               random_tensor(w, 3, (int64_t[]){n, tk, c}),
                                random_tensor(w, 3, (int64_t[]){n, tk, c}), n_heads};
     char name[64];
-    snprintf(name, sizeof name, "%dx %d on %d, %d heads of %d", (int)n, (int)tq, (int)tk, n_heads, (int)d);
+    snprintf(name, sizeof name, "%dx %d on %d, %d heads of %d", (int)n, (int)tq, (int)tk, n_heads,
+             (int)d);
     row(w, name, 4.0 * (double)(n * tq * tk * c), best_seconds(w, run_attention, &a));
     arena_reset(&w->arena, mark);
 }
@@ -195,14 +200,15 @@ static void bench_norm(struct world *w, int64_t n, int64_t rows, int64_t c, int 
     struct norm_case a = {.norm = {random_weight(w, 1, &c), random_weight(w, 1, &c), groups, 1e-5f},
                           .x = random_tensor(w, 3, (int64_t[]){n, rows, c})};
     double seconds = best_seconds(w, run_norm, &a);
-    printf("  %-34s %9.3f ms %8.1f GB/s\n", groups ? "group norm + silu" : "layer norm", seconds * 1e3,
-           8.0 * (double)(n * rows * c) / seconds * 1e-9);
+    printf("  %-34s %9.3f ms %8.1f GB/s\n", groups ? "group norm + silu" : "layer norm",
+           seconds * 1e3, 8.0 * (double)(n * rows * c) / seconds * 1e-9);
     arena_reset(&w->arena, mark);
 }
 
 static void usage(void)
 {
-    puts("bench [conv|small|linear|attention|norm ...] [--threads N] [--level NAME] [--seconds S] [--clock wall|cpu] [--cache MB]");
+    puts("bench [conv|small|linear|attention|norm ...] [--threads N] [--level NAME] [--seconds S] "
+         "[--clock wall|cpu] [--cache MB]");
 }
 
 static bool wanted(int argc, char **argv, const char *section)
@@ -242,7 +248,8 @@ int main(int argc, char **argv)
     w->ops.n_threads = threads ? atoi(threads) : omp_get_max_threads();
     const char *cache = option(argc, argv, "--cache");
     const char *clock_name = option(argc, argv, "--clock");
-    w->clock = clock_name && strcmp(clock_name, "cpu") == 0 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+    w->clock =
+        clock_name && strcmp(clock_name, "cpu") == 0 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     w->ops.cache = pack_cache_open((size_t)(cache ? atoi(cache) : 64) << 20, &w->err);
     kernels_init(&w->kernels, 0);
     if (level && !kernels_init_level(&w->kernels, level)) {

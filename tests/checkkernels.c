@@ -1,4 +1,5 @@
-/* checkkernels.c - every instruction set's inner loops against the scalar reference, and that against known values. */
+/* checkkernels.c - every instruction set's inner loops against the scalar reference, and that
+ * against known values. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "kernels/kernels.h"
@@ -15,7 +16,10 @@ static uint32_t next(void)
     return (uint32_t)(state >> 33);
 }
 
-static size_t pick(size_t low, size_t high) { return low + next() % (high - low + 1); }
+static size_t pick(size_t low, size_t high)
+{
+    return low + next() % (high - low + 1);
+}
 
 static float gauss(void)
 {
@@ -28,14 +32,15 @@ enum fill { SMALL_INTEGERS, GAUSSIAN };
 
 static void fill(float *x, size_t n, enum fill kind)
 {
-    for (size_t i = 0; i < n; i++) x[i] = kind == SMALL_INTEGERS ? (float)(next() % 15) - 7 : gauss();
+    for (size_t i = 0; i < n; i++)
+        x[i] = kind == SMALL_INTEGERS ? (float)(next() % 15) - 7 : gauss();
 }
 
 /*
- * Two copies of a result, one a kernel, with zones around them that must stay as they are. They start one float off
- * any alignment; whatever the kernels leave alone must stay equal too.
+ * Two copies of a result, one a kernel, with zones around them that must stay as they are. They
+ * start one float off any alignment; whatever the kernels leave alone must stay equal too.
  */
-#define ZONE 67
+#define ZONE       67
 #define MAX_RESULT 70000
 struct pair {
     float *reference, *fast;
@@ -45,7 +50,8 @@ static float memory[2][MAX_RESULT + 2 * ZONE + 1];
 
 static struct pair pair_of(size_t n)
 {
-    for (size_t i = 0; i < n + 2 * ZONE + 1; i++) memory[0][i] = memory[1][i] = 1000.0f + (float)(i % 7);
+    for (size_t i = 0; i < n + 2 * ZONE + 1; i++)
+        memory[0][i] = memory[1][i] = 1000.0f + (float)(i % 7);
     return (struct pair){memory[0] + ZONE + 1, memory[1] + ZONE + 1, n};
 }
 
@@ -53,7 +59,8 @@ static bool zones_intact(struct pair p)
 {
     for (size_t i = 0; i < ZONE; i++) {
         size_t after = ZONE + 1 + p.n + i;
-        if (memory[1][1 + i] != 1000.0f + (float)((1 + i) % 7) || memory[1][after] != 1000.0f + (float)(after % 7))
+        if (memory[1][1 + i] != 1000.0f + (float)((1 + i) % 7) ||
+            memory[1][after] != 1000.0f + (float)(after % 7))
             return false;
     }
     return true;
@@ -72,8 +79,8 @@ static void same(struct pair p, const char *what)
     for (size_t i = 0; i < p.n && wrong == p.n; i++) {
         if (!near(p.reference[i], p.fast[i], 0)) wrong = i;
     }
-    CHECK(wrong == p.n, "%s: value %zu of %zu is %g, expected %g", what, wrong, p.n, (double)p.fast[wrong],
-          (double)p.reference[wrong]);
+    CHECK(wrong == p.n, "%s: value %zu of %zu is %g, expected %g", what, wrong, p.n,
+          (double)p.fast[wrong], (double)p.reference[wrong]);
     CHECK(zones_intact(p), "%s: wrote outside its result", what);
 }
 
@@ -81,24 +88,27 @@ static void close_to(struct pair p, double absolute, double relative, const char
 {
     size_t wrong = p.n;
     for (size_t i = 0; i < p.n && wrong == p.n; i++) {
-        if (!near(p.reference[i], p.fast[i], absolute + relative * fabs((double)p.reference[i]))) wrong = i;
+        if (!near(p.reference[i], p.fast[i], absolute + relative * fabs((double)p.reference[i])))
+            wrong = i;
     }
-    CHECK(wrong == p.n, "%s: value %zu of %zu is %.9g, expected %.9g", what, wrong, p.n, (double)p.fast[wrong],
-          (double)p.reference[wrong]);
+    CHECK(wrong == p.n, "%s: value %zu of %zu is %.9g, expected %.9g", what, wrong, p.n,
+          (double)p.fast[wrong], (double)p.reference[wrong]);
     CHECK(zones_intact(p), "%s: wrote outside its result", what);
 }
 
 /* Values where functions break, among ordinary ones. */
 static void add_edges(float *x, size_t n)
 {
-    static const float edges[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, FLT_MIN / 8, -FLT_MIN / 8, FLT_MAX, -FLT_MAX,
-                                  FLT_TRUE_MIN, 88.7f, -88.7f, 87.3f, -87.3f, 104, -104, 1e-20f, -1e-20f};
+    static const float edges[] = {NAN,         INFINITY,     -INFINITY, 0.0f,     -0.0f,
+                                  FLT_MIN / 8, -FLT_MIN / 8, FLT_MAX,   -FLT_MAX, FLT_TRUE_MIN,
+                                  88.7f,       -88.7f,       87.3f,     -87.3f,   104,
+                                  -104,        1e-20f,       -1e-20f};
     for (size_t i = 0; i < n; i++) {
         if (next() % 3 == 0) x[i] = edges[next() % (sizeof edges / sizeof edges[0])];
     }
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 static float f16(uint16_t bits)
 {
@@ -117,20 +127,22 @@ static void check_plain_types(void)
         memcpy(&want, &wide, 4);
         dtype_unpack(DTYPE_F16, &out, &h, 1);
         dtype_unpack(DTYPE_BF16, &brain, &h, 1);
-        if (!near(out, f16(h), 0) || !near(brain, want, 0)) CHECK(false, "half 0x%04x gives %g and %g", i, (double)out, (double)brain);
+        if (!near(out, f16(h), 0) || !near(brain, want, 0))
+            CHECK(false, "half 0x%04x gives %g and %g", i, (double)out, (double)brain);
     }
     static const struct {
         uint8_t bits;
         float e4m3, e5m2;
-    } small[] = {{0x00, 0, 0}, {0x01, 0x1p-9f, 0x1p-16f}, {0x38, 1, 0.5f}, {0x3c, 1.5f, 1}, {0xbc, -1.5f, -1},
-                 {0x7b, 352, 57344}, {0x7e, 448, NAN}, {0x7f, NAN, NAN}, {0xfe, -448, NAN}, {0x7c, 384, INFINITY},
-                 {0x08, 0x1p-6f, 0x1p-13f}, {0x07, 0x1.cp-7f, 0x1.cp-14f}};
+    } small[] = {{0x00, 0, 0},          {0x01, 0x1p-9f, 0x1p-16f}, {0x38, 1, 0.5f},
+                 {0x3c, 1.5f, 1},       {0xbc, -1.5f, -1},         {0x7b, 352, 57344},
+                 {0x7e, 448, NAN},      {0x7f, NAN, NAN},          {0xfe, -448, NAN},
+                 {0x7c, 384, INFINITY}, {0x08, 0x1p-6f, 0x1p-13f}, {0x07, 0x1.cp-7f, 0x1.cp-14f}};
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
         float a, b;
         dtype_unpack(DTYPE_F8_E4M3, &a, &small[i].bits, 1);
         dtype_unpack(DTYPE_F8_E5M2, &b, &small[i].bits, 1);
-        CHECK(near(a, small[i].e4m3, 0) && near(b, small[i].e5m2, 0), "byte 0x%02x gives %g and %g", small[i].bits,
-              (double)a, (double)b);
+        CHECK(near(a, small[i].e4m3, 0) && near(b, small[i].e5m2, 0), "byte 0x%02x gives %g and %g",
+              small[i].bits, (double)a, (double)b);
     }
     double d = 0.1;
     int64_t i64 = -5;
@@ -148,7 +160,8 @@ static uint16_t half_of(float v)
 {
     uint32_t bits;
     memcpy(&bits, &v, 4);
-    return (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023));
+    return (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255) - 112) << 10 |
+                      (bits >> 13 & 1023));
 }
 
 static void put16(uint8_t *p, float v)
@@ -165,7 +178,10 @@ static void check_blocks(void)
         enum dtype dtype;
         int bits, offset;
         bool has_min;
-    } small[] = {{DTYPE_Q4_0, 4, 8, false}, {DTYPE_Q4_1, 4, 0, true}, {DTYPE_Q5_0, 5, 16, false}, {DTYPE_Q5_1, 5, 0, true}};
+    } small[] = {{DTYPE_Q4_0, 4, 8, false},
+                 {DTYPE_Q4_1, 4, 0, true},
+                 {DTYPE_Q5_0, 5, 16, false},
+                 {DTYPE_Q5_1, 5, 0, true}};
     for (size_t t = 0; t < sizeof small / sizeof small[0]; t++) {
         uint8_t block[32] = {0}, *p = block;
         int q[32];
@@ -203,7 +219,8 @@ static void check_blocks(void)
             s[g] = (uint8_t)(s[g] | scale[g]), s[g + 4] = (uint8_t)(s[g + 4] | min[g]);
         } else {
             s[g + 4] = (uint8_t)((scale[g] & 15) | (min[g] & 15) << 4);
-            s[g - 4] = (uint8_t)(s[g - 4] | (scale[g] >> 4) << 6), s[g] = (uint8_t)(s[g] | (min[g] >> 4) << 6);
+            s[g - 4] = (uint8_t)(s[g - 4] | (scale[g] >> 4) << 6),
+                  s[g] = (uint8_t)(s[g] | (min[g] >> 4) << 6);
         }
     }
     int q[256];
@@ -230,10 +247,13 @@ static void check_blocks(void)
     }
     dtype_unpack(DTYPE_Q6_K, out, k6, 256);
     for (int i = 0; i < 256; i++)
-        CHECK(out[i] == 0.25f * (float)(i / 16 * 15 - 120) * (float)(q[i] - 32), "q6_k: value %d", i);
+        CHECK(out[i] == 0.25f * (float)(i / 16 * 15 - 120) * (float)(q[i] - 32), "q6_k: value %d",
+              i);
 
-    CHECK(dtype_row_bytes(DTYPE_Q4_K, 512) == 288 && dtype_row_bytes(DTYPE_Q4_K, 300) == 0, "rows of blocks");
-    CHECK(dtype_row_bytes(N_DTYPES, 1) == 0 && dtype_row_bytes(DTYPE_F64, SIZE_MAX) == 0, "impossible rows");
+    CHECK(dtype_row_bytes(DTYPE_Q4_K, 512) == 288 && dtype_row_bytes(DTYPE_Q4_K, 300) == 0,
+          "rows of blocks");
+    CHECK(dtype_row_bytes(N_DTYPES, 1) == 0 && dtype_row_bytes(DTYPE_F64, SIZE_MAX) == 0,
+          "impossible rows");
 }
 
 static void check_unpack(const struct kernels *s, const struct kernels *f)
@@ -242,7 +262,9 @@ static void check_unpack(const struct kernels *s, const struct kernels *f)
     for (int type = 0; type < N_DTYPES; type++) {
         const struct dtype_info *info = dtype_info((enum dtype)type);
         for (int round = 0; round < 20; round++) {
-            size_t k = info->block_values * pick(1, info->block_values > 32 ? 3 : info->block_values > 1 ? 9 : 77);
+            size_t k = info->block_values * pick(1, info->block_values > 32  ? 3
+                                                    : info->block_values > 1 ? 9
+                                                                             : 77);
             for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)next();
             struct pair p = pair_of(k);
             s->unpack((enum dtype)type, p.reference, bytes + 1, k);
@@ -263,9 +285,9 @@ static void check_unpack(const struct kernels *s, const struct kernels *f)
     }
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
-#define MAX_K 1200
+#define MAX_K    1200
 #define MAX_ROWS 40
 
 static void check_gemm(const struct kernels *s, const struct kernels *f, enum fill kind, bool edges)
@@ -292,7 +314,14 @@ static void check_gemm(const struct kernels *s, const struct kernels *f, enum fi
     if (next() % 3 == 0) n = geglu ? 8 : GEMM_PANEL, ldc = n + 5;
     if (edges) a[1 + (m - 1) * ld] = next() % 2 ? NAN : INFINITY; /* row 0 only */
     struct gemm g = {
-        .m = m, .a = a + 1, .row = row, .runs = runs, .n_runs = n_runs, .b = b, .ldc = ldc, .n = n,
+        .m = m,
+        .a = a + 1,
+        .row = row,
+        .runs = runs,
+        .n_runs = n_runs,
+        .b = b,
+        .ldc = ldc,
+        .n = n,
         .accumulate = !geglu && next() % 3 == 0,
         .bias = next() % 2 ? bias + 1 : NULL,
         .act = kind == GAUSSIAN ? (enum act)pick(0, 3) : ACT_NONE,
@@ -321,10 +350,11 @@ static void check_gemm(const struct kernels *s, const struct kernels *f, enum fi
     double bound = 4 * sqrt((double)k) * (double)FLT_EPSILON * worst + 1e-6;
     if (geglu) bound *= 4 + sqrt((double)k) * 8;
     close_to(p, bound, 1e-5, edges ? "gemm, NaN in one row" : "gemm");
-    for (size_t i = 1; edges && i < m; i++) CHECK(isfinite(p.fast[i * ldc]), "gemm: the NaN of row 0 reached row %zu", i);
+    for (size_t i = 1; edges && i < m; i++)
+        CHECK(isfinite(p.fast[i * ldc]), "gemm: the NaN of row 0 reached row %zu", i);
 }
 
-/* ---- element by element ---------------------------------------------------------------------------------------- */
+/* ---- element by element ---- */
 
 static void check_rows(const struct kernels *s, const struct kernels *f, size_t n, bool edges)
 {
@@ -357,7 +387,10 @@ static void check_rows(const struct kernels *s, const struct kernels *f, size_t 
     CHECK(!f->all_finite(x + 1, n), "all_finite: missed one of %zu", n);
 }
 
-static double gelu_exact(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
+static double gelu_exact(double x)
+{
+    return 0.5 * x * erfc(-x / sqrt(2));
+}
 
 /* The functions over their whole range against double arithmetic. */
 static void check_accuracy(const struct kernels *f)
@@ -365,7 +398,8 @@ static void check_accuracy(const struct kernels *f)
     double worst[4] = {0};
     for (int i = -20000; i <= 20000; i++) {
         float x = (float)i * 0.005f, y[4];
-        double want[4] = {0, (double)x / (1 + exp(-(double)x)), gelu_exact((double)x), (double)x / (1 + exp(-1.702 * (double)x))};
+        double want[4] = {0, (double)x / (1 + exp(-(double)x)), gelu_exact((double)x),
+                          (double)x / (1 + exp(-1.702 * (double)x))};
         for (int act = ACT_SILU; act <= ACT_QUICK_GELU; act++) {
             f->act(&y[act], &x, 1, (enum act)act);
             double scale = fmax(fabs(want[act]), act == ACT_GELU ? 0.05 : 1e-28);
@@ -383,7 +417,8 @@ static void check_accuracy(const struct kernels *f)
         softmax_worst = fmax(softmax_worst, fabs((double)row[1] - want) / want / (1 + 0.01 * i));
         CHECK(row[0] == 1 && max == 0, "softmax of the maximum");
     }
-    CHECK(softmax_worst < 2.5e-7, "%s: softmax is off by %g times 1 + |x|", f->level, softmax_worst);
+    CHECK(softmax_worst < 2.5e-7, "%s: softmax is off by %g times 1 + |x|", f->level,
+          softmax_worst);
 }
 
 static void check_norms(const struct kernels *s, const struct kernels *f, enum fill kind)
@@ -397,7 +432,8 @@ static void check_norms(const struct kernels *s, const struct kernels *f, enum f
     f->moments(sums[1][0], sums[1][1], x + 1, rows, c);
     size_t wrong = 0;
     for (size_t i = 0; i <= c; i++) {
-        for (int j = 0; j < 2; j++) wrong += fabs(sums[0][j][i] - sums[1][j][i]) > 1e-12 * (double)rows;
+        for (int j = 0; j < 2; j++)
+            wrong += fabs(sums[0][j][i] - sums[1][j][i]) > 1e-12 * (double)rows;
     }
     CHECK(wrong == 0, "moments of %zux%zu: %zu differ", rows, c, wrong);
     struct pair p = pair_of(c);
@@ -428,40 +464,52 @@ static void check_softmax(const struct kernels *s, const struct kernels *f, bool
     close_to(p, 1e-37, 2e-6, "softmax");
     CHECK(max[0] == max[1] && near(factor[0], factor[1], 1e-6 * fabs((double)factor[0])) &&
               near(sum[0], sum[1], 4e-6 * fabs((double)sum[0])),
-          "softmax of %zu: max %g %g, factor %g %g, sum %g %g", n, (double)max[0], (double)max[1], (double)factor[0],
-          (double)factor[1], (double)sum[0], (double)sum[1]);
+          "softmax of %zu: max %g %g, factor %g %g, sum %g %g", n, (double)max[0], (double)max[1],
+          (double)factor[0], (double)factor[1], (double)sum[0], (double)sum[1]);
 }
 
-/* ---- Winograd -------------------------------------------------------------------------------------------------- */
+/* ---- Winograd ---- */
 
 static void check_winograd(const struct kernels *s, const struct kernels *f, enum fill kind)
 {
     static float x[12 * 12 * 48 + 1], m[36 * 80], bias[65], residual[8 * 8 * 48 + 1];
-    size_t c = 8 * pick(1, 5), plane = c + pick(0, 9), pixel = c + pick(0, 5), line = 7 * pixel + pick(0, 7);
+    size_t c = 8 * pick(1, 5), plane = c + pick(0, 9), pixel = c + pick(0, 5),
+           line = 7 * pixel + pick(0, 7);
     fill(x, sizeof x / sizeof x[0], kind), fill(m, sizeof m / sizeof m[0], kind);
     fill(bias, 65, kind), fill(residual, sizeof residual / sizeof residual[0], kind);
     struct pair p = pair_of(36 * plane);
     s->wino_input(p.reference, plane, x + 1, line, pixel, c);
     f->wino_input(p.fast, plane, x + 1, line, pixel, c);
-    if (kind == SMALL_INTEGERS) same(p, "wino_input, integers");
-    else close_to(p, 1e-4, 0, "wino_input");
+    if (kind == SMALL_INTEGERS)
+        same(p, "wino_input, integers");
+    else
+        close_to(p, 1e-4, 0, "wino_input");
     p = pair_of(36 * plane);
     s->wino_weight(p.reference, plane, x + 1, c);
     f->wino_weight(p.fast, plane, x + 1, c);
     close_to(p, kind == SMALL_INTEGERS ? 1e-5 : 1e-6, 0, "wino_weight");
     p = pair_of(3 * line + 4 * pixel);
     struct wino_output o = {
-        .m = m, .plane_stride = c + 3, .c = c, .rows = (int)pick(1, 4), .columns = (int)pick(1, 4),
-        .row_stride = line, .pixel_stride = pixel,
-        .bias = next() % 2 ? bias + 1 : NULL, .residual = next() % 2 ? residual + 1 : NULL,
+        .m = m,
+        .plane_stride = c + 3,
+        .c = c,
+        .rows = (int)pick(1, 4),
+        .columns = (int)pick(1, 4),
+        .row_stride = line,
+        .pixel_stride = pixel,
+        .bias = next() % 2 ? bias + 1 : NULL,
+        .residual = next() % 2 ? residual + 1 : NULL,
     };
     o.y = p.reference, s->wino_output(&o);
     o.y = p.fast, f->wino_output(&o);
-    if (kind == SMALL_INTEGERS) same(p, "wino_output, integers");
-    else close_to(p, 1e-3, 0, "wino_output");
+    if (kind == SMALL_INTEGERS)
+        same(p, "wino_output, integers");
+    else
+        close_to(p, 1e-3, 0, "wino_output");
 }
 
-/* The three transforms together are a 3x3 convolution: 4x4 outputs of one 6x6 tile, by plain loops. */
+/* The three transforms together are a 3x3 convolution: 4x4 outputs of one 6x6 tile, by plain loops.
+ */
 static void check_winograd_identity(const struct kernels *f)
 {
     float d[36 * 8], g[9 * 8], v[36 * 8], u[36 * 8], m[36 * 8], y[16 * 8];
@@ -469,14 +517,23 @@ static void check_winograd_identity(const struct kernels *f)
     f->wino_input(v, 8, d, 6 * 8, 8, 8);
     f->wino_weight(u, 8, g, 8);
     for (int i = 0; i < 36 * 8; i++) m[i] = v[i] * u[i];
-    struct wino_output o = {.m = m, .plane_stride = 8, .c = 8, .rows = 4, .columns = 4, .y = y, .row_stride = 32, .pixel_stride = 8};
+    struct wino_output o = {.m = m,
+                            .plane_stride = 8,
+                            .c = 8,
+                            .rows = 4,
+                            .columns = 4,
+                            .y = y,
+                            .row_stride = 32,
+                            .pixel_stride = 8};
     f->wino_output(&o);
     for (int i = 0; i < 16; i++) {
         for (int c = 0; c < 8; c++) {
             double sum = 0;
-            for (int t = 0; t < 9; t++) sum += (double)d[((i / 4 + t / 3) * 6 + i % 4 + t % 3) * 8 + c] * (double)g[t * 8 + c];
-            CHECK(fabs((double)y[i * 8 + c] - sum) < 2e-5, "%s: Winograd gives %g, expected %g", f->level,
-                  (double)y[i * 8 + c], sum);
+            for (int t = 0; t < 9; t++)
+                sum +=
+                    (double)d[((i / 4 + t / 3) * 6 + i % 4 + t % 3) * 8 + c] * (double)g[t * 8 + c];
+            CHECK(fabs((double)y[i * 8 + c] - sum) < 2e-5, "%s: Winograd gives %g, expected %g",
+                  f->level, (double)y[i * 8 + c], sum);
         }
     }
 }
@@ -505,7 +562,8 @@ int main(void)
 {
     static const char *const levels[] = {"scalar", "avx2", "avx512", "neon"};
     struct kernels scalar, fast;
-    CHECK(kernels_init_level(&scalar, "scalar") && strcmp(scalar.level, "scalar") == 0, "no scalar level");
+    CHECK(kernels_init_level(&scalar, "scalar") && strcmp(scalar.level, "scalar") == 0,
+          "no scalar level");
     CHECK(!kernels_init_level(&fast, "abacus"), "an unknown level exists");
     kernels_init(&fast, KERNELS_SCALAR);
     CHECK(strcmp(fast.level, "scalar") == 0, "scalar on request");

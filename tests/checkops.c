@@ -1,4 +1,5 @@
-/* checkops.c - the whole-tensor operations against plain loops, alone and in batches, with 1 to 4 threads. */
+/* checkops.c - the whole-tensor operations against plain loops, alone and in batches, with 1 to 4
+ * threads. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "kernels/kernels.h"
@@ -22,7 +23,10 @@ static uint64_t next(struct world *w)
     return w->state >> 33;
 }
 
-static int64_t pick(struct world *w, int64_t low, int64_t high) { return low + (int64_t)next(w) % (high - low + 1); }
+static int64_t pick(struct world *w, int64_t low, int64_t high)
+{
+    return low + (int64_t)next(w) % (high - low + 1);
+}
 
 /* About normal: the sum of four uniform deviates. */
 static float deviate(struct world *w)
@@ -40,9 +44,11 @@ static struct tensor random_tensor(struct world *w, int rank, const int64_t *dim
 }
 
 /* A weight in f32 or f16, at an odd address, with its values in f32 beside it. */
-static struct weight random_weight(struct world *w, int rank, const int64_t *dim, float spread, float **values)
+static struct weight random_weight(struct world *w, int rank, const int64_t *dim, float spread,
+                                   float **values)
 {
-    struct weight weight = {.dtype = next(w) % 2 ? DTYPE_F16 : DTYPE_F32, .rank = rank, .name = "test.weight"};
+    struct weight weight = {
+        .dtype = next(w) % 2 ? DTYPE_F16 : DTYPE_F32, .rank = rank, .name = "test.weight"};
     int64_t n = 1;
     for (int i = 0; i < rank; i++) weight.dim[i] = dim[i], n *= dim[i];
     char *data = arena_alloc(&w->arena, (size_t)n * 4 + 1, &w->err);
@@ -55,8 +61,10 @@ static struct weight random_weight(struct world *w, int rank, const int64_t *dim
         int exponent = (int)(bits >> 23 & 255) - 112;
         uint16_t half = (uint16_t)(bits >> 16 & 0x8000u);
         if (exponent > 0) half = (uint16_t)(half | exponent << 10 | (int)(bits >> 13 & 1023));
-        if (weight.dtype == DTYPE_F16) memcpy(data + 1 + 2 * i, &half, 2);
-        else memcpy(data + 1 + 4 * i, &v, 4);
+        if (weight.dtype == DTYPE_F16)
+            memcpy(data + 1 + 2 * i, &half, 2);
+        else
+            memcpy(data + 1 + 4 * i, &v, 4);
     }
     weight.data = data + 1;
     dtype_unpack(weight.dtype, *values, weight.data, (size_t)n);
@@ -66,16 +74,20 @@ static struct weight random_weight(struct world *w, int rank, const int64_t *dim
 static double act_of(double x, enum act act)
 {
     switch (act) {
-    case ACT_SILU: return x / (1 + exp(-x));
-    case ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
-    default: return x;
+    case ACT_SILU:
+        return x / (1 + exp(-x));
+    case ACT_GELU:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case ACT_QUICK_GELU:
+        return x / (1 + exp(-1.702 * x));
+    default:
+        return x;
     }
 }
 
 /* y[n][rows][c] = norm of x, in double. */
-static void plain_norm(double *y, const float *x, size_t n, size_t rows, size_t c, const struct norm *norm,
-                       const float *weight, const float *bias)
+static void plain_norm(double *y, const float *x, size_t n, size_t rows, size_t c,
+                       const struct norm *norm, const float *weight, const float *bias)
 {
     bool layer = norm->n_groups == 0;
     size_t width = layer ? c : c / (size_t)norm->n_groups, tall = layer ? 1 : rows;
@@ -84,14 +96,16 @@ static void plain_norm(double *y, const float *x, size_t n, size_t rows, size_t 
         for (size_t g = 0; g < c; g += width) {
             double mean = 0, variance = 0, count = (double)(tall * width);
             for (size_t r = 0; r < tall; r++)
-                for (size_t j = g; j < g + width; j++) mean += (double)x[(i * tall + r) * c + j] / count;
+                for (size_t j = g; j < g + width; j++)
+                    mean += (double)x[(i * tall + r) * c + j] / count;
             for (size_t r = 0; r < tall; r++)
                 for (size_t j = g; j < g + width; j++)
                     variance += pow((double)x[(i * tall + r) * c + j] - mean, 2) / count;
             for (size_t r = 0; r < tall; r++)
                 for (size_t j = g; j < g + width; j++)
                     y[(i * tall + r) * c + j] = ((double)x[(i * tall + r) * c + j] - mean) /
-                                                    sqrt(variance + (double)norm->eps) * (double)weight[j] +
+                                                    sqrt(variance + (double)norm->eps) *
+                                                    (double)weight[j] +
                                                 (double)bias[j];
         }
     }
@@ -100,7 +114,8 @@ static void plain_norm(double *y, const float *x, size_t n, size_t rows, size_t 
 /* Runs an operation with 1 to 4 threads and each sample alone: the bytes must be the same. */
 typedef struct tensor operation(struct world *w, const void *args, int64_t first, int64_t n);
 
-static struct tensor same_bytes(struct world *w, operation *op, const void *args, int64_t n, const char *what)
+static struct tensor same_bytes(struct world *w, operation *op, const void *args, int64_t n,
+                                const char *what)
 {
     pack_cache_clear(w->ops.cache); /* addresses are used again with other weights */
     w->ops.n_threads = 1;
@@ -112,7 +127,8 @@ static struct tensor same_bytes(struct world *w, operation *op, const void *args
         size_t mark = arena_mark(&w->arena);
         w->ops.n_threads = threads;
         struct tensor again = op(w, args, 0, n);
-        CHECK(again.rank > 0 && memcmp(y.data, again.data, bytes) == 0, "%s: %d threads differ", what, threads);
+        CHECK(again.rank > 0 && memcmp(y.data, again.data, bytes) == 0, "%s: %d threads differ",
+              what, threads);
         arena_reset(&w->arena, mark);
     }
     for (int64_t i = 0; n > 1 && i < n; i++) {
@@ -156,7 +172,8 @@ static struct tensor copy_of(struct world *w, struct tensor t)
 
 static bool same_values(struct tensor a, struct tensor b)
 {
-    return tensor_count(a) == tensor_count(b) && memcmp(a.data, b.data, (size_t)tensor_count(a) * sizeof(float)) == 0;
+    return tensor_count(a) == tensor_count(b) &&
+           memcmp(a.data, b.data, (size_t)tensor_count(a) * sizeof(float)) == 0;
 }
 
 struct linear_case {
@@ -175,12 +192,14 @@ static struct tensor run_linear(struct world *w, const void *args, int64_t first
     return op_linear(&w->ops, part(c->x, first, n), &a);
 }
 
-static void check_linear(struct world *w, int64_t n, int64_t tokens, int64_t k, int64_t out, enum act act, bool geglu,
-                         bool with_norm, bool with_residual, bool with_bias)
+static void check_linear(struct world *w, int64_t n, int64_t tokens, int64_t k, int64_t out,
+                         enum act act, bool geglu, bool with_norm, bool with_residual,
+                         bool with_bias)
 {
     char what[128];
-    snprintf(what, sizeof what, "linear %dx%d %d->%d act %d%s%s%s", (int)n, (int)tokens, (int)k, (int)out, (int)act,
-             geglu ? " geglu" : "", with_norm ? " norm" : "", with_residual ? " residual" : "");
+    snprintf(what, sizeof what, "linear %dx%d %d->%d act %d%s%s%s", (int)n, (int)tokens, (int)k,
+             (int)out, (int)act, geglu ? " geglu" : "", with_norm ? " norm" : "",
+             with_residual ? " residual" : "");
     size_t mark = arena_mark(&w->arena);
     int64_t out_y = geglu ? out / 2 : out;
     float *weight, *bias, *nw, *nb;
@@ -192,17 +211,20 @@ static void check_linear(struct world *w, int64_t n, int64_t tokens, int64_t k, 
     if (!with_bias) c.linear.bias.data = NULL;
     c.x = random_tensor(w, 3, (int64_t[]){n, tokens, k});
     c.residual = random_tensor(w, 3, (int64_t[]){n, tokens, out_y});
-    c.args = (struct linear_args){&c.linear, with_norm ? &c.norm : NULL, act, with_residual ? &c.residual : NULL, NULL,
-                                  geglu};
+    c.args = (struct linear_args){&c.linear, with_norm ? &c.norm : NULL,
+                                  act,       with_residual ? &c.residual : NULL,
+                                  NULL,      geglu};
     struct tensor y = same_bytes(w, run_linear, &c, n, what);
     if (with_residual && y.rank) {
         struct tensor place = copy_of(w, c.residual);
         c.args.residual = c.args.into = &place;
         struct tensor again = op_linear(&w->ops, c.x, &c.args);
-        CHECK(again.data == place.data && same_values(again, y), "%s: differs when it replaces its residual", what);
+        CHECK(again.data == place.data && same_values(again, y),
+              "%s: differs when it replaces its residual", what);
     }
     size_t rows = (size_t)(n * tokens), uk = (size_t)k, uout = (size_t)out, uy = (size_t)out_y;
-    double *x = malloc(rows * uk * sizeof *x), *z = malloc(rows * uout * sizeof *z), *want = malloc(rows * uy * sizeof *z);
+    double *x = malloc(rows * uk * sizeof *x), *z = malloc(rows * uout * sizeof *z),
+           *want = malloc(rows * uy * sizeof *z);
     for (size_t i = 0; i < rows * uk; i++) x[i] = (double)c.x.data[i];
     if (with_norm) plain_norm(x, c.x.data, 1, rows, uk, &c.norm, nw, nb);
     for (size_t i = 0; i < rows; i++) {
@@ -212,7 +234,8 @@ static void check_linear(struct world *w, int64_t n, int64_t tokens, int64_t k, 
             z[i * uout + j] = s;
         }
         for (size_t j = 0; j < uy; j++) {
-            double v = geglu ? z[i * uout + j] * act_of(z[i * uout + uy + j], ACT_GELU) : act_of(z[i * uout + j], act);
+            double v = geglu ? z[i * uout + j] * act_of(z[i * uout + uy + j], ACT_GELU)
+                             : act_of(z[i * uout + j], act);
             want[i * uy + j] = v + (with_residual ? (double)c.residual.data[i * uy + j] : 0);
         }
     }
@@ -234,7 +257,8 @@ static struct tensor run_conv(struct world *w, const void *args, int64_t first, 
 {
     const struct conv_case *c = args;
     struct conv_args a = c->args;
-    struct tensor residual = part(c->residual, first, n), per_channel = part(c->per_channel, first, n);
+    struct tensor residual = part(c->residual, first, n),
+                  per_channel = part(c->per_channel, first, n);
     if (a.residual) a.residual = &residual;
     if (a.per_channel) a.per_channel = &per_channel;
     return op_conv(&w->ops, part(c->x, first, n), &a);
@@ -250,45 +274,63 @@ struct conv_shape {
 static void check_conv(struct world *w, const struct conv_shape *s)
 {
     char what[160];
-    snprintf(what, sizeof what, "conv %dx%dx%d %d->%d side %d stride %d up %dx%d groups %d%s", (int)s->n, (int)s->h,
-             (int)s->w, (int)s->in, (int)s->out, (int)s->side, s->stride, (int)s->up_h, (int)s->up_w, s->groups,
-             s->pad_end_only ? " pad at the end" : "");
+    snprintf(what, sizeof what, "conv %dx%dx%d %d->%d side %d stride %d up %dx%d groups %d%s",
+             (int)s->n, (int)s->h, (int)s->w, (int)s->in, (int)s->out, (int)s->side, s->stride,
+             (int)s->up_h, (int)s->up_w, s->groups, s->pad_end_only ? " pad at the end" : "");
     size_t mark = arena_mark(&w->arena);
     float *weight, *bias, *nw, *nb;
     struct conv_case c = {.norm = {.eps = 1e-6f, .n_groups = s->groups}};
     float spread = 1 / sqrtf((float)(s->in * s->side * s->side));
-    c.conv.weight = random_weight(w, 4, (int64_t[]){s->out, s->in, s->side, s->side}, spread, &weight);
+    c.conv.weight =
+        random_weight(w, 4, (int64_t[]){s->out, s->in, s->side, s->side}, spread, &weight);
     c.conv.bias = random_weight(w, 1, &s->out, 1, &bias);
     if (!s->bias) c.conv.bias.data = NULL;
     c.norm.weight = random_weight(w, 1, &s->in, 1, &nw);
     c.norm.bias = random_weight(w, 1, &s->in, 1, &nb);
-    int64_t ih = s->up_h ? s->up_h : s->h, iw = s->up_w ? s->up_w : s->w, stride = s->stride ? s->stride : 1;
+    int64_t ih = s->up_h ? s->up_h : s->h, iw = s->up_w ? s->up_w : s->w,
+            stride = s->stride ? s->stride : 1;
     int64_t before = s->side == 3 && !s->pad_end_only, after = s->side == 3;
-    int64_t oh = (ih + before + after - s->side) / stride + 1, ow = (iw + before + after - s->side) / stride + 1;
+    int64_t oh = (ih + before + after - s->side) / stride + 1,
+            ow = (iw + before + after - s->side) / stride + 1;
     c.x = random_tensor(w, 4, (int64_t[]){s->n, s->h, s->w, s->in});
     c.per_channel = random_tensor(w, 2, (int64_t[]){s->n, s->out});
     c.residual = random_tensor(w, 4, (int64_t[]){s->n, oh, ow, s->out});
-    c.args = (struct conv_args){&c.conv, s->groups ? &c.norm : NULL, s->act, s->stride, s->pad_end_only, s->up_h,
-                                s->up_w, s->per_channel ? &c.per_channel : NULL, s->residual ? &c.residual : NULL, NULL};
+    c.args = (struct conv_args){&c.conv,
+                                s->groups ? &c.norm : NULL,
+                                s->act,
+                                s->stride,
+                                s->pad_end_only,
+                                s->up_h,
+                                s->up_w,
+                                s->per_channel ? &c.per_channel : NULL,
+                                s->residual ? &c.residual : NULL,
+                                NULL};
     struct tensor y = same_bytes(w, run_conv, &c, s->n, what);
     if (s->residual && y.rank) {
         struct tensor place = copy_of(w, c.residual);
         c.args.residual = c.args.into = &place;
         struct tensor again = op_conv(&w->ops, c.x, &c.args);
-        CHECK(again.data == place.data && same_values(again, y), "%s: differs when it replaces its residual", what);
+        CHECK(again.data == place.data && same_values(again, y),
+              "%s: differs when it replaces its residual", what);
     }
     size_t n_x = (size_t)tensor_count(c.x);
-    double *x = malloc(n_x * sizeof *x), *want = malloc((size_t)(s->n * oh * ow * s->out) * sizeof *want);
+    double *x = malloc(n_x * sizeof *x),
+           *want = malloc((size_t)(s->n * oh * ow * s->out) * sizeof *want);
     for (size_t i = 0; i < n_x; i++) x[i] = (double)c.x.data[i];
-    if (s->groups) plain_norm(x, c.x.data, (size_t)s->n, (size_t)(s->h * s->w), (size_t)s->in, &c.norm, nw, nb);
+    if (s->groups)
+        plain_norm(x, c.x.data, (size_t)s->n, (size_t)(s->h * s->w), (size_t)s->in, &c.norm, nw,
+                   nb);
     for (size_t i = 0; i < n_x; i++) x[i] = act_of(x[i], s->act);
     for (int64_t i = 0; i < s->n * oh * ow * s->out; i++) {
-        int64_t o = i % s->out, px = i / s->out % ow, py = i / s->out / ow % oh, sample = i / s->out / ow / oh;
+        int64_t o = i % s->out, px = i / s->out % ow, py = i / s->out / ow % oh,
+                sample = i / s->out / ow / oh;
         double sum = s->bias ? (double)bias[o] : 0;
         for (int64_t t = 0; t < s->side * s->side; t++) {
-            int64_t y_in = py * stride + t / s->side - before, x_in = px * stride + t % s->side - before;
+            int64_t y_in = py * stride + t / s->side - before,
+                    x_in = px * stride + t % s->side - before;
             if (y_in < 0 || y_in >= ih || x_in < 0 || x_in >= iw) continue;
-            const double *p = x + ((sample * s->h + y_in * s->h / ih) * s->w + x_in * s->w / iw) * s->in;
+            const double *p =
+                x + ((sample * s->h + y_in * s->h / ih) * s->w + x_in * s->w / iw) * s->in;
             for (int64_t j = 0; j < s->in; j++)
                 sum += p[j] * (double)weight[(o * s->in + j) * s->side * s->side + t];
         }
@@ -297,7 +339,8 @@ static void check_conv(struct world *w, const struct conv_shape *s)
         want[i] = sum;
     }
     if (y.rank) {
-        CHECK(y.dim[0] == s->n && y.dim[1] == oh && y.dim[2] == ow && y.dim[3] == s->out, "%s: shape", what);
+        CHECK(y.dim[0] == s->n && y.dim[1] == oh && y.dim[2] == ow && y.dim[3] == s->out,
+              "%s: shape", what);
         close_to(y, want, 3e-5, what);
     }
     free(x), free(want);
@@ -315,16 +358,16 @@ struct attention_case {
 static struct tensor run_attention(struct world *w, const void *args, int64_t first, int64_t n)
 {
     const struct attention_case *c = args;
-    return op_attention(&w->ops, part(c->q, first, n), part(c->k, first, n), part(c->v, first, n), c->n_heads,
-                        c->causal);
+    return op_attention(&w->ops, part(c->q, first, n), part(c->k, first, n), part(c->v, first, n),
+                        c->n_heads, c->causal);
 }
 
-static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, int n_heads, int64_t d, bool causal,
-                            float spread)
+static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, int n_heads,
+                            int64_t d, bool causal, float spread)
 {
     char what[96];
-    snprintf(what, sizeof what, "attention %d x %d x %d, %d heads of %d%s", (int)n, (int)tq, (int)tk, n_heads, (int)d,
-             causal ? ", causal" : "");
+    snprintf(what, sizeof what, "attention %d x %d x %d, %d heads of %d%s", (int)n, (int)tq,
+             (int)tk, n_heads, (int)d, causal ? ", causal" : "");
     size_t mark = arena_mark(&w->arena);
     int64_t c = d * n_heads;
     struct attention_case a = {.n_heads = n_heads, .causal = causal};
@@ -335,7 +378,8 @@ static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, 
     struct tensor y = same_bytes(w, run_attention, &a, n, what);
     double *want = calloc((size_t)(n * tq * c), sizeof *want), *s = malloc((size_t)tk * sizeof *s);
     for (int64_t i = 0; i < n * tq * n_heads; i++) {
-        int64_t head = i % n_heads, row = i / n_heads, sample = row / tq, keys = causal ? row % tq + 1 : tk;
+        int64_t head = i % n_heads, row = i / n_heads, sample = row / tq,
+                keys = causal ? row % tq + 1 : tk;
         const float *q = a.q.data + row * c + head * d;
         double top = -INFINITY, sum = 0;
         for (int64_t j = 0; j < keys; j++) {
@@ -347,7 +391,8 @@ static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, 
         for (int64_t j = 0; j < keys; j++) sum += s[j] = exp(s[j] - top);
         for (int64_t j = 0; j < keys; j++)
             for (int64_t p = 0; p < d; p++)
-                want[row * c + head * d + p] += s[j] / sum * (double)a.v.data[(sample * tk + j) * c + head * d + p];
+                want[row * c + head * d + p] +=
+                    s[j] / sum * (double)a.v.data[(sample * tk + j) * c + head * d + p];
     }
     if (y.rank) close_to(y, want, 2e-5, what);
     free(want), free(s);
@@ -357,7 +402,8 @@ static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, 
 /* ---- types of weights ---- */
 
 /* n values of a type with small finite scales, and the same values in f32. */
-static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, const int64_t *dim, float **values)
+static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, const int64_t *dim,
+                                  float **values)
 {
     struct weight weight = {.dtype = dtype, .rank = rank, .name = "typed"};
     size_t n = 1, scale_at = dtype == DTYPE_Q6_K ? 208 : 0;
@@ -372,23 +418,30 @@ static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, c
         uint8_t *block = data + i * info->block_bytes;
         double d = (double)deviate(w) * 0.1;
         float f = (float)d;
-        if (dtype == DTYPE_F32) memcpy(block, &f, 4);
-        else if (dtype == DTYPE_F64) memcpy(block, &d, 8);
-        else if (dtype == DTYPE_F16 || dtype == DTYPE_BF16) block[1] = (uint8_t)((block[1] & 0x83) | 0x28);
-        else if (info->block_values == 1) block[0] &= 0xa7;
-        else memcpy(block + scale_at, "\x00\x1c", 2);
-        if (dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K) memcpy(block + 2, "\x00\x1c", 2);
+        if (dtype == DTYPE_F32)
+            memcpy(block, &f, 4);
+        else if (dtype == DTYPE_F64)
+            memcpy(block, &d, 8);
+        else if (dtype == DTYPE_F16 || dtype == DTYPE_BF16)
+            block[1] = (uint8_t)((block[1] & 0x83) | 0x28);
+        else if (info->block_values == 1)
+            block[0] &= 0xa7;
+        else
+            memcpy(block + scale_at, "\x00\x1c", 2);
+        if (dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K)
+            memcpy(block + 2, "\x00\x1c", 2);
     }
     dtype_unpack(dtype, *values, data, n);
     return weight;
 }
 
-/* Whatever the type, the result is that of the values in f32 (to rounding where blocks forbid the usual cuts of k). */
+/* Whatever the type, the result is that of the values in f32 (to rounding where blocks forbid the
+ * usual cuts of k). */
 static void check_types(struct world *w)
 {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F64, DTYPE_F8_E4M3, DTYPE_F8_E5M2,
-                                       DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K,
-                                       DTYPE_Q6_K};
+    static const enum dtype types[] = {
+        DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_F64,  DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTYPE_Q8_0,
+        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K,    DTYPE_Q6_K};
     w->ops.n_threads = 2;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         size_t mark = arena_mark(&w->arena);
@@ -396,7 +449,8 @@ static void check_types(struct world *w)
         pack_cache_clear(w->ops.cache);
         float *values;
         int64_t in = types[i] == DTYPE_Q4_K || types[i] == DTYPE_Q6_K ? 512 : 352;
-        struct linear linear = {.weight = typed_weight(w, types[i], 2, (int64_t[]){40, in}, &values)};
+        struct linear linear = {.weight =
+                                    typed_weight(w, types[i], 2, (int64_t[]){40, in}, &values)};
         struct tensor x = random_tensor(w, 3, (int64_t[]){1, 30, in});
         struct tensor y = op_linear(&w->ops, x, &(struct linear_args){.linear = &linear});
         linear.weight.data = values, linear.weight.dtype = DTYPE_F32;
@@ -404,14 +458,17 @@ static void check_types(struct world *w)
         CHECK(y.rank == 3 && memcmp(y.data, want.data, 30 * 40 * 4) == 0, "linear with %s", name);
         struct tensor image = random_tensor(w, 4, (int64_t[]){1, 7, 9, in});
         for (int stride = 1; stride <= 2; stride++) { /* Winograd and direct */
-            struct conv conv = {.weight = typed_weight(w, types[i], 4, (int64_t[]){24, in, 3, 3}, &values)};
+            struct conv conv = {
+                .weight = typed_weight(w, types[i], 4, (int64_t[]){24, in, 3, 3}, &values)};
             y = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
             conv.weight.data = values, conv.weight.dtype = DTYPE_F32;
             want = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
             double largest = 0;
-            for (int64_t j = 0; j < tensor_count(want); j++) largest = fmax(largest, fabs((double)want.data[j]));
+            for (int64_t j = 0; j < tensor_count(want); j++)
+                largest = fmax(largest, fabs((double)want.data[j]));
             CHECK(y.rank == 4 && isfinite(largest) && largest > 0 &&
-                      check_distance(y.data, want.data, (size_t)tensor_count(want)) <= 1e-5 * largest,
+                      check_distance(y.data, want.data, (size_t)tensor_count(want)) <=
+                          1e-5 * largest,
                   "conv with %s, stride %d", name, stride);
         }
         arena_reset(&w->arena, mark);
@@ -420,10 +477,12 @@ static void check_types(struct world *w)
 
 /* ---- the small ones ---- */
 
-static void check_norm(struct world *w, int64_t n, int64_t rows, int64_t c, int groups, enum act act, float mean)
+static void check_norm(struct world *w, int64_t n, int64_t rows, int64_t c, int groups,
+                       enum act act, float mean)
 {
     char what[96];
-    snprintf(what, sizeof what, "norm %dx%dx%d in %d groups, act %d", (int)n, (int)rows, (int)c, groups, (int)act);
+    snprintf(what, sizeof what, "norm %dx%dx%d in %d groups, act %d", (int)n, (int)rows, (int)c,
+             groups, (int)act);
     size_t mark = arena_mark(&w->arena);
     float *weight, *bias;
     struct norm norm = {.n_groups = groups, .eps = 1e-5f};
@@ -441,7 +500,8 @@ static void check_norm(struct world *w, int64_t n, int64_t rows, int64_t c, int 
         CHECK(y.rank == 3, "%s: %s", what, w->err.message);
         close_to(y, want, 1e-5 * (1 + fabs((double)mean)), what);
         if (threads == 1) first = y;
-        CHECK(memcmp(y.data, first.data, (size_t)tensor_count(x) * 4) == 0, "%s: threads differ", what);
+        CHECK(memcmp(y.data, first.data, (size_t)tensor_count(x) * 4) == 0, "%s: threads differ",
+              what);
     }
     free(want);
     arena_reset(&w->arena, mark);
@@ -455,17 +515,23 @@ static void check_small(struct world *w)
     struct weight p = random_weight(w, 2, (int64_t[]){6, 7}, 1, &positions);
     int32_t ids[] = {3, 10, 0, 5, 5, 1};
     struct tensor e = op_embed(&w->ops, &t, &p, ids, 2, 3);
-    CHECK(e.rank == 3 && e.dim[0] == 2 && e.dim[1] == 3 && e.dim[2] == 7, "embed: %s", w->err.message);
+    CHECK(e.rank == 3 && e.dim[0] == 2 && e.dim[1] == 3 && e.dim[2] == 7, "embed: %s",
+          w->err.message);
     for (int i = 0; e.rank && i < 42; i++)
-        CHECK(e.data[i] == table[ids[i / 7] * 7 + i % 7] + positions[i / 7 % 3 * 7 + i % 7], "embed: value %d", i);
+        CHECK(e.data[i] == table[ids[i / 7] * 7 + i % 7] + positions[i / 7 % 3 * 7 + i % 7],
+              "embed: value %d", i);
 
-    struct tensor a = random_tensor(w, 3, (int64_t[]){2, 3, 5}), b = random_tensor(w, 3, (int64_t[]){2, 3, 2});
-    struct tensor c = op_concat(&w->ops, a, b), s = op_add(&w->ops, a, a), g = op_act(&w->ops, a, ACT_GELU);
+    struct tensor a = random_tensor(w, 3, (int64_t[]){2, 3, 5}),
+                  b = random_tensor(w, 3, (int64_t[]){2, 3, 2});
+    struct tensor c = op_concat(&w->ops, a, b), s = op_add(&w->ops, a, a),
+                  g = op_act(&w->ops, a, ACT_GELU);
     for (int i = 0; c.rank && i < 42; i++)
-        CHECK(c.data[i] == (i % 7 < 5 ? a.data[i / 7 * 5 + i % 7] : b.data[i / 7 * 2 + i % 7 - 5]), "concat: %d", i);
+        CHECK(c.data[i] == (i % 7 < 5 ? a.data[i / 7 * 5 + i % 7] : b.data[i / 7 * 2 + i % 7 - 5]),
+              "concat: %d", i);
     for (int i = 0; i < 30; i++) {
         CHECK(s.data[i] == 2 * a.data[i], "add: value %d", i);
-        CHECK(fabs((double)g.data[i] - act_of((double)a.data[i], ACT_GELU)) < 1e-6, "gelu: value %d", i);
+        CHECK(fabs((double)g.data[i] - act_of((double)a.data[i], ACT_GELU)) < 1e-6,
+              "gelu: value %d", i);
     }
     struct tensor r = op_reshape(&w->ops, a, 2, (int64_t[]){6, 5});
     CHECK(r.rank == 2 && r.data == a.data && r.dim[0] == 6, "reshape");
@@ -474,11 +540,15 @@ static void check_small(struct world *w)
     struct tensor sin_first = op_sinusoids(&w->ops, values, 2, 8, false, 0);
     struct tensor cos_first = op_sinusoids(&w->ops, values, 2, 8, true, 1);
     for (int i = 0; i < 8; i++) {
-        double f0 = exp(-log(10000) * (i % 4) / 4), f1 = exp(-log(10000) * (i % 4) / 3), v = (double)values[i / 4];
+        double f0 = exp(-log(10000) * (i % 4) / 4), f1 = exp(-log(10000) * (i % 4) / 3),
+               v = (double)values[i / 4];
         double angle0 = v * f0, angle1 = v * f1;
-        const float *s0 = sin_first.data + i / 4 * 8 + i % 4, *s1 = cos_first.data + i / 4 * 8 + i % 4;
-        CHECK(fabs((double)s0[0] - sin(angle0)) < 1e-4 && fabs((double)s0[4] - cos(angle0)) < 1e-4, "sinusoid %d", i);
-        CHECK(fabs((double)s1[0] - cos(angle1)) < 1e-4 && fabs((double)s1[4] - sin(angle1)) < 1e-4, "sinusoid %d", i);
+        const float *s0 = sin_first.data + i / 4 * 8 + i % 4,
+                    *s1 = cos_first.data + i / 4 * 8 + i % 4;
+        CHECK(fabs((double)s0[0] - sin(angle0)) < 1e-4 && fabs((double)s0[4] - cos(angle0)) < 1e-4,
+              "sinusoid %d", i);
+        CHECK(fabs((double)s1[0] - cos(angle1)) < 1e-4 && fabs((double)s1[4] - sin(angle1)) < 1e-4,
+              "sinusoid %d", i);
     }
 
     CHECK(op_all_finite(&w->ops, a) && op_weight_finite(&w->ops, &t), "finite values");
@@ -492,11 +562,14 @@ static void check_small(struct world *w)
     arena_reset(&w->arena, mark);
 }
 
-/* An operation that must be refused with a code and a word in its sentence; the next ones do nothing. */
+/* An operation that must be refused with a code and a word in its sentence; the next ones do
+ * nothing. */
 static void refused(struct world *w, struct tensor y, enum dk_code code, const char *word)
 {
-    CHECK(y.rank == 0 && w->err.code == code && strstr(w->err.message, word), "\"%s\", expected %s", w->err.message, word);
-    struct tensor x = {.data = w->arena.base ? (float *)(void *)w->arena.base : NULL, .rank = 1, .dim = {1}};
+    CHECK(y.rank == 0 && w->err.code == code && strstr(w->err.message, word), "\"%s\", expected %s",
+          w->err.message, word);
+    struct tensor x = {
+        .data = w->arena.base ? (float *)(void *)w->arena.base : NULL, .rank = 1, .dim = {1}};
     CHECK(op_act(&w->ops, x, ACT_SILU).rank == 0, "an operation ran after a failure");
     w->err = (struct dk_error){0};
 }
@@ -505,21 +578,28 @@ static void check_refusals(struct world *w)
 {
     size_t mark = arena_mark(&w->arena);
     float *values;
-    struct tensor x = random_tensor(w, 3, (int64_t[]){1, 4, 8}), image = random_tensor(w, 4, (int64_t[]){1, 4, 4, 8});
+    struct tensor x = random_tensor(w, 3, (int64_t[]){1, 4, 8}),
+                  image = random_tensor(w, 4, (int64_t[]){1, 4, 4, 8});
     struct linear linear = {.weight = random_weight(w, 2, (int64_t[]){6, 9}, 1, &values)};
-    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear}), DK_ERROR_MODEL, "[6, 9]");
+    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear}), DK_ERROR_MODEL,
+            "[6, 9]");
     linear.weight = random_weight(w, 2, (int64_t[]){7, 8}, 1, &values);
-    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear, .geglu = true}), DK_ERROR_MODEL, "even");
-    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear, .residual = &x}), DK_ERROR_MODEL,
-            "residual");
-    struct weight q = {.data = values, .dtype = DTYPE_Q8_0, .rank = 2, .dim = {2, 8}, .name = "blocks"};
+    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear, .geglu = true}),
+            DK_ERROR_MODEL, "even");
+    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear, .residual = &x}),
+            DK_ERROR_MODEL, "residual");
+    struct weight q = {
+        .data = values, .dtype = DTYPE_Q8_0, .rank = 2, .dim = {2, 8}, .name = "blocks"};
     linear.weight = q;
-    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear}), DK_ERROR_MODEL, "q8_0");
+    refused(w, op_linear(&w->ops, x, &(struct linear_args){.linear = &linear}), DK_ERROR_MODEL,
+            "q8_0");
     struct conv conv = {.weight = random_weight(w, 4, (int64_t[]){4, 7, 3, 3}, 1, &values)};
-    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv}), DK_ERROR_MODEL, "[4, 7, 3, 3]");
+    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv}), DK_ERROR_MODEL,
+            "[4, 7, 3, 3]");
     conv.weight = random_weight(w, 4, (int64_t[]){4, 8, 3, 3}, 1, &values);
     struct norm norm = {.n_groups = 3, .eps = 1e-5f};
-    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .norm = &norm}), DK_ERROR_MODEL, "3 groups");
+    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .norm = &norm}),
+            DK_ERROR_MODEL, "3 groups");
     refused(w, op_attention(&w->ops, x, x, x, 3, false), DK_ERROR_MODEL, "3 heads");
     refused(w, op_add(&w->ops, x, image), DK_ERROR_MODEL, "differ");
     int32_t ids[2] = {0, 8};
@@ -534,7 +614,8 @@ static void check_refusals(struct world *w)
     size_t limit = w->arena.limit_bytes;
     w->arena.limit_bytes = w->arena.used_bytes + 1024;
     conv.weight.dim[0] = 4;
-    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv}), DK_ERROR_MEMORY, "limit");
+    refused(w, op_conv(&w->ops, image, &(struct conv_args){.conv = &conv}), DK_ERROR_MEMORY,
+            "limit");
     w->arena.limit_bytes = limit;
     arena_reset(&w->arena, mark);
 }
@@ -547,8 +628,8 @@ static void check_all(struct world *w)
     check_linear(w, 2, 30, 64, 2 * 41, ACT_NONE, true, true, true, true);
     check_linear(w, 1, 500, 40, 700, ACT_SILU, false, false, false, true);
     for (int i = 0; i < 12; i++)
-        check_linear(w, pick(w, 1, 3), pick(w, 1, 50), pick(w, 1, 500), 2 * pick(w, 1, 40), (enum act)pick(w, 0, 3),
-                     i % 3 == 0, i % 2, i % 4 < 2, i % 5 > 0);
+        check_linear(w, pick(w, 1, 3), pick(w, 1, 50), pick(w, 1, 500), 2 * pick(w, 1, 40),
+                     (enum act)pick(w, 0, 3), i % 3 == 0, i % 2, i % 4 < 2, i % 5 > 0);
     const struct conv_shape shapes[] = {
         {1, 1, 1, 1, 1, 3, 0, 0, 1, 0, false, false, false, false, ACT_NONE},
         {2, 8, 8, 4, 32, 3, 0, 0, 1, 0, false, false, false, true, ACT_NONE},
@@ -569,10 +650,18 @@ static void check_all(struct world *w)
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) check_conv(w, &shapes[i]);
     for (int i = 0; i < 16; i++) {
-        struct conv_shape s = {.n = pick(w, 1, 3), .h = pick(w, 3, 20), .w = pick(w, 3, 20), .in = 8 * pick(w, 1, 9),
-                               .out = pick(w, 1, 5) * (i % 2 ? 8 : 5), .side = 3, .stride = 1 + i % 4 / 3,
-                               .per_channel = i % 2, .residual = i % 3 == 0, .bias = i % 5 > 0,
-                               .groups = i % 4 ? 0 : 4, .act = i % 4 ? ACT_NONE : ACT_SILU};
+        struct conv_shape s = {.n = pick(w, 1, 3),
+                               .h = pick(w, 3, 20),
+                               .w = pick(w, 3, 20),
+                               .in = 8 * pick(w, 1, 9),
+                               .out = pick(w, 1, 5) * (i % 2 ? 8 : 5),
+                               .side = 3,
+                               .stride = 1 + i % 4 / 3,
+                               .per_channel = i % 2,
+                               .residual = i % 3 == 0,
+                               .bias = i % 5 > 0,
+                               .groups = i % 4 ? 0 : 4,
+                               .act = i % 4 ? ACT_NONE : ACT_SILU};
         check_conv(w, &s);
     }
     check_attention(w, 1, 1, 1, 1, 4, false, 1);

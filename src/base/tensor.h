@@ -1,4 +1,5 @@
-/* tensor.h - what the networks compute with: activations (f32) and weights (as the file has them). */
+/* tensor.h - what the networks compute with: activations (f32) and weights (as the file has them).
+ */
 /* SPDX-License-Identifier: MIT */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H
@@ -9,17 +10,32 @@
 
 #define TENSOR_MAX_RANK 4
 
-/* Element types of weights. Block types hold a row of k values in k / block elements; see kernels/dtype.h. */
+/* Element types of weights. Block types hold a row of k values in k / block elements; see
+ * kernels/dtype.h. */
 enum dtype {
-    DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F64, DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTYPE_I64, DTYPE_I32, DTYPE_U8,
-    DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K, DTYPE_Q6_K,
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_F64,
+    DTYPE_F8_E4M3,
+    DTYPE_F8_E5M2,
+    DTYPE_I64,
+    DTYPE_I32,
+    DTYPE_U8,
+    DTYPE_Q8_0,
+    DTYPE_Q4_0,
+    DTYPE_Q4_1,
+    DTYPE_Q5_0,
+    DTYPE_Q5_1,
+    DTYPE_Q4_K,
+    DTYPE_Q6_K,
     N_DTYPES
 };
 
 /*
- * An activation: dense f32, row-major, at most 4 dimensions; images are [n, h, w, c], sequences [n, tokens, c].
- * It is a small value and never owns its data: an arena does. Rank 0 is the answer of an operation that could not
- * proceed; operations given one return one.
+ * An activation: dense f32, row-major, at most 4 dimensions; images are [n, h, w, c], sequences [n,
+ * tokens, c]. It is a small value and never owns its data: an arena does. Rank 0 is the answer of
+ * an operation that could not proceed; operations given one return one.
  */
 struct tensor {
     float *data;
@@ -28,8 +44,8 @@ struct tensor {
 };
 
 /*
- * A weight: read-only memory in the file's own type, dimensions as in PyTorch ([out, in], [out, in, kh, kw], [c]).
- * data need not be aligned to the element size. name is for messages.
+ * A weight: read-only memory in the file's own type, dimensions as in PyTorch ([out, in], [out, in,
+ * kh, kw], [c]). data need not be aligned to the element size. name is for messages.
  */
 struct weight {
     const void *data; /* NULL: there is none (a layer without bias) */
@@ -37,7 +53,8 @@ struct weight {
     int rank;
     int64_t dim[TENSOR_MAX_RANK];
     const char *name;
-    bool mapped; /* lies in a mapped file: its pages may be given back, touching it reads them again */
+    bool mapped; /* lies in a mapped file: its pages may be given back, touching it reads them again
+                  */
 };
 
 static inline int64_t tensor_count(struct tensor t)
@@ -47,6 +64,9 @@ static inline int64_t tensor_count(struct tensor t)
     return n;
 }
 
-static inline bool weight_exists(const struct weight *w) { return w->data != NULL; }
+static inline bool weight_exists(const struct weight *w)
+{
+    return w->data != NULL;
+}
 
 #endif

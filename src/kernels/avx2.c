@@ -6,11 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- functions of eight values --------------------------------------------------------------------------------- */
+/* ---- functions of eight values ---- */
 
 /*
- * 2^n * 2^f with n whole and |f| <= 1/2; 2^f = 1 + f q(f), q fitted for least relative error (2e-9, so the rounding of
- * f32 dominates). Below the smallest normal the answer is 0; n must not exceed 127; NaN stays NaN.
+ * 2^n * 2^f with n whole and |f| <= 1/2; 2^f = 1 + f q(f), q fitted for least relative error (2e-9,
+ * so the rounding of f32 dominates). Below the smallest normal the answer is 0; n must not exceed
+ * 127; NaN stays NaN.
  */
 static inline __m256 scaled_power(__m256 n, __m256 f)
 {
@@ -21,7 +22,8 @@ static inline __m256 scaled_power(__m256 n, __m256 f)
     q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(0.240226477f));
     q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(0.693147182f));
     __m256 p = _mm256_fmadd_ps(q, f, _mm256_set1_ps(1.0f));
-    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+    p = _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
     return _mm256_andnot_ps(_mm256_cmp_ps(n, _mm256_set1_ps(-126.0f), _CMP_LT_OQ), p);
 }
 
@@ -54,9 +56,9 @@ static inline __m256 swish8(__m256 x, float factor)
 }
 
 /*
- * gelu(x) = x (1 + erf(x / sqrt 2)) / 2. With z = |x| / sqrt 2, erfc(z) = 2^(-z p(z)); p is fitted for least absolute
- * error of erfc on 0..4.1 (2e-9), beyond which erfc is below the rounding of 1 and taken as 0. The half for negative
- * x is erfc itself, so nothing cancels there.
+ * gelu(x) = x (1 + erf(x / sqrt 2)) / 2. With z = |x| / sqrt 2, erfc(z) = 2^(-z p(z)); p is fitted
+ * for least absolute error of erfc on 0..4.1 (2e-9), beyond which erfc is below the rounding of 1
+ * and taken as 0. The half for negative x is erfc itself, so nothing cancels there.
  */
 static inline __m256 gelu8(__m256 x)
 {
@@ -81,10 +83,14 @@ static inline __m256 gelu8(__m256 x)
 static inline __m256 act8(__m256 x, enum act act)
 {
     switch (act) {
-    case ACT_SILU: return swish8(x, 1.0f);
-    case ACT_GELU: return gelu8(x);
-    case ACT_QUICK_GELU: return swish8(x, 1.702f);
-    default: return x;
+    case ACT_SILU:
+        return swish8(x, 1.0f);
+    case ACT_GELU:
+        return gelu8(x);
+    case ACT_QUICK_GELU:
+        return swish8(x, 1.702f);
+    default:
+        return x;
     }
 }
 
@@ -109,9 +115,10 @@ static inline float max8(__m256 v)
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
-/* ---- matrix product -------------------------------------------------------------------------------------------- */
+/* ---- matrix product ---- */
 
-/* Values of k between two visits to a tile of C: 24 KB of the panel stay in the first-level cache meanwhile. */
+/* Values of k between two visits to a tile of C: 24 KB of the panel stay in the first-level cache
+ * meanwhile. */
 #define BLOCK_K 256
 
 /* A block of runs: what is added to every tile before the next block. */
@@ -133,7 +140,8 @@ static inline void finish8(const struct gemm *g, size_t row, size_t column, size
         return;
     }
     __m256i mask = mask8(valid);
-    if (g->residual) v = _mm256_add_ps(v, _mm256_maskload_ps(g->residual + row * g->ldc + column, mask));
+    if (g->residual)
+        v = _mm256_add_ps(v, _mm256_maskload_ps(g->residual + row * g->ldc + column, mask));
     _mm256_maskstore_ps(c, mask, v);
 }
 
@@ -158,13 +166,16 @@ static inline void finish_row(const struct gemm *g, size_t row, __m256 v0, __m25
         float *c = g->c + row * g->ldc;
         const float *residual = g->residual ? g->residual + row * g->ldc : NULL;
         _mm256_storeu_ps(c, residual ? _mm256_add_ps(v0, _mm256_loadu_ps(residual)) : v0);
-        if (g->n > 8) _mm256_storeu_ps(c + 8, residual ? _mm256_add_ps(v1, _mm256_loadu_ps(residual + 8)) : v1);
+        if (g->n > 8)
+            _mm256_storeu_ps(c + 8,
+                             residual ? _mm256_add_ps(v1, _mm256_loadu_ps(residual + 8)) : v1);
         return;
     }
     finish_row_slowly(g, row, v0, v1);
 }
 
-static inline void start_row(const struct gemm *g, const struct block *block, size_t row, __m256 *v0, __m256 *v1)
+static inline void start_row(const struct gemm *g, const struct block *block, size_t row,
+                             __m256 *v0, __m256 *v1)
 {
     if (!block->first) {
         *v0 = _mm256_load_ps(g->partial + row * GEMM_PANEL);
@@ -172,7 +183,7 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
     } else if (g->accumulate) {
         const float *c = g->c + row * g->ldc;
         *v0 = g->n >= 8 ? _mm256_loadu_ps(c) : _mm256_maskload_ps(c, mask8(g->n));
-        *v1 = g->n == 16  ? _mm256_loadu_ps(c + 8)
+        *v1 = g->n == 16 ? _mm256_loadu_ps(c + 8)
               : g->n > 8 ? _mm256_maskload_ps(c + 8, mask8(g->n - 8))
                          : _mm256_setzero_ps();
     } else {
@@ -181,9 +192,9 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
 }
 
 /*
- * A tile of some rows times 16 columns, or times 8 where the panel has no more: all sums in registers over the runs of
- * a block. Written with one variable a register: compilers keep arrays of vectors in memory here, which costs half
- * the speed.
+ * A tile of some rows times 16 columns, or times 8 where the panel has no more: all sums in
+ * registers over the runs of a block. Written with one variable a register: compilers keep arrays
+ * of vectors in memory here, which costs half the speed.
  */
 #define ROWS_1(X) X(0)
 #define ROWS_2(X) ROWS_1(X) X(1)
@@ -192,74 +203,75 @@ static inline void start_row(const struct gemm *g, const struct block *block, si
 #define ROWS_5(X) ROWS_4(X) X(4)
 #define ROWS_6(X) ROWS_5(X) X(5)
 
-#define START(i)                                                                                                       \
-    __m256 low##i, high##i;                                                                                            \
+#define START(i)                                                                                   \
+    __m256 low##i, high##i;                                                                        \
     start_row(g, block, row + i, &low##i, &high##i);
 #define POINT(i) const float *a##i = g->a + g->row[row + i] + block->runs[r].offset;
-#define MULTIPLY(i)                                                                                                    \
-    value = _mm256_broadcast_ss(a##i + at);                                                                            \
-    low##i = _mm256_fmadd_ps(value, b0, low##i);                                                                       \
+#define MULTIPLY(i)                                                                                \
+    value = _mm256_broadcast_ss(a##i + at);                                                        \
+    low##i = _mm256_fmadd_ps(value, b0, low##i);                                                   \
     high##i = _mm256_fmadd_ps(value, b1, high##i);
 #define MULTIPLY_HALF(i) low##i = _mm256_fmadd_ps(_mm256_broadcast_ss(a##i + at), b0, low##i);
-#define ADVANCE(i) a##i += unroll;
-#define FINISH(i) finish_row(g, row + i, low##i, high##i);
-#define STORE(i)                                                                                                       \
-    _mm256_storeu_ps(g->c + (row + i) * g->ldc, low##i);                                                               \
+#define ADVANCE(i)       a##i += unroll;
+#define FINISH(i)        finish_row(g, row + i, low##i, high##i);
+#define STORE(i)                                                                                   \
+    _mm256_storeu_ps(g->c + (row + i) * g->ldc, low##i);                                           \
     _mm256_storeu_ps(g->c + (row + i) * g->ldc + 8, high##i);
-#define KEEP(i)                                                                                                        \
-    _mm256_store_ps(g->partial + (row + i) * GEMM_PANEL, low##i);                                                      \
+#define KEEP(i)                                                                                    \
+    _mm256_store_ps(g->partial + (row + i) * GEMM_PANEL, low##i);                                  \
     _mm256_store_ps(g->partial + (row + i) * GEMM_PANEL + 8, high##i);
 
-#define STEP(n, step)                                                                                                  \
-    do {                                                                                                               \
-        enum { at = step };                                                                                            \
-        __m256 value, b0 = _mm256_load_ps(b + at * GEMM_PANEL), b1 = _mm256_load_ps(b + at * GEMM_PANEL + 8);           \
-        ROWS_##n(MULTIPLY)                                                                                             \
+#define STEP(n, step)                                                                              \
+    do {                                                                                           \
+        enum { at = step };                                                                        \
+        __m256 value, b0 = _mm256_load_ps(b + at * GEMM_PANEL),                                    \
+                      b1 = _mm256_load_ps(b + at * GEMM_PANEL + 8);                                \
+        ROWS_##n(MULTIPLY);                                                                        \
     } while (0)
-#define STEP_HALF(n, step)                                                                                             \
-    do {                                                                                                               \
-        enum { at = step };                                                                                            \
-        __m256 b0 = _mm256_load_ps(b + at * GEMM_PANEL);                                                               \
-        ROWS_##n(MULTIPLY_HALF)                                                                                        \
+#define STEP_HALF(n, step)                                                                         \
+    do {                                                                                           \
+        enum { at = step };                                                                        \
+        __m256 b0 = _mm256_load_ps(b + at * GEMM_PANEL);                                           \
+        ROWS_##n(MULTIPLY_HALF);                                                                   \
     } while (0)
-#define EIGHT_STEPS(step, n)                                                                                           \
-    step(n, 0);                                                                                                        \
-    step(n, 1);                                                                                                        \
-    step(n, 2);                                                                                                        \
-    step(n, 3);                                                                                                        \
-    step(n, 4);                                                                                                        \
-    step(n, 5);                                                                                                        \
-    step(n, 6);                                                                                                        \
+#define EIGHT_STEPS(step, n)                                                                       \
+    step(n, 0);                                                                                    \
+    step(n, 1);                                                                                    \
+    step(n, 2);                                                                                    \
+    step(n, 3);                                                                                    \
+    step(n, 4);                                                                                    \
+    step(n, 5);                                                                                    \
+    step(n, 6);                                                                                    \
     step(n, 7);
 
-#define DEFINE_TILE(name, n, step)                                                                                     \
-    static void name(const struct gemm *g, const struct block *block, size_t row)                                      \
-    {                                                                                                                  \
-        const float *b = block->b;                                                                                     \
-        ROWS_##n(START)                                                                                                \
-        for (size_t r = 0; r < block->n_runs; r++) {                                                                   \
-            ROWS_##n(POINT)                                                                                            \
-            size_t k = block->runs[r].k;                                                                               \
-            for (; k >= 8; k -= 8) {                                                                                   \
-                enum { unroll = 8 };                                                                                   \
-                EIGHT_STEPS(step, n)                                                                                   \
-                b += unroll * GEMM_PANEL;                                                                              \
-                ROWS_##n(ADVANCE)                                                                                      \
-            }                                                                                                          \
-            for (; k > 0; k--) {                                                                                       \
-                enum { unroll = 1 };                                                                                   \
-                step(n, 0);                                                                                            \
-                b += unroll * GEMM_PANEL;                                                                              \
-                ROWS_##n(ADVANCE)                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-        if (!block->last) {                                                                                            \
-            ROWS_##n(KEEP)                                                                                             \
-        } else if (block->plain) {                                                                                     \
-            ROWS_##n(STORE)                                                                                            \
-        } else {                                                                                                       \
-            ROWS_##n(FINISH)                                                                                           \
-        }                                                                                                              \
+#define DEFINE_TILE(name, n, step)                                                                 \
+    static void name(const struct gemm *g, const struct block *block, size_t row)                  \
+    {                                                                                              \
+        const float *b = block->b;                                                                 \
+        ROWS_##n(START);                                                                           \
+        for (size_t r = 0; r < block->n_runs; r++) {                                               \
+            ROWS_##n(POINT);                                                                       \
+            size_t k = block->runs[r].k;                                                           \
+            for (; k >= 8; k -= 8) {                                                               \
+                enum { unroll = 8 };                                                               \
+                EIGHT_STEPS(step, n)                                                               \
+                b += unroll * GEMM_PANEL;                                                          \
+                ROWS_##n(ADVANCE);                                                                 \
+            }                                                                                      \
+            for (; k > 0; k--) {                                                                   \
+                enum { unroll = 1 };                                                               \
+                step(n, 0);                                                                        \
+                b += unroll * GEMM_PANEL;                                                          \
+                ROWS_##n(ADVANCE);                                                                 \
+            }                                                                                      \
+        }                                                                                          \
+        if (!block->last) {                                                                        \
+            ROWS_##n(KEEP);                                                                        \
+        } else if (block->plain) {                                                                 \
+            ROWS_##n(STORE);                                                                       \
+        } else {                                                                                   \
+            ROWS_##n(FINISH);                                                                      \
+        }                                                                                          \
     }
 
 DEFINE_TILE(tile_1, 1, STEP)
@@ -279,7 +291,8 @@ DEFINE_TILE(half_6, 6, STEP_HALF)
 static void fetch(const float *b, size_t k, size_t share, size_t n_shares)
 {
     size_t end = k * (share + 1) / n_shares;
-    for (size_t i = k * share / n_shares; i < end; i++) _mm_prefetch((const char *)(b + i * GEMM_PANEL), _MM_HINT_T1);
+    for (size_t i = k * share / n_shares; i < end; i++)
+        _mm_prefetch((const char *)(b + i * GEMM_PANEL), _MM_HINT_T1);
 }
 
 static void gemm(const struct gemm *g)
@@ -312,27 +325,33 @@ static void gemm(const struct gemm *g)
     }
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
 {
     const unsigned char *p = row;
     size_t i = 0;
     switch (dtype) {
-    case DTYPE_F32: memcpy(out, row, k * sizeof(float)); return;
+    case DTYPE_F32:
+        memcpy(out, row, k * sizeof(float));
+        return;
     case DTYPE_F16:
         for (; i + 32 <= k; i += 32) {
-            /* The caller goes through many rows in pieces: ask for this row's next piece, which no stride predicts. */
+            /* The caller goes through many rows in pieces: ask for this row's next piece, which no
+             * stride predicts. */
             _mm_prefetch((const char *)p + 2 * (i + k), _MM_HINT_T0);
             for (size_t j = i; j < i + 32; j += 8)
-                _mm256_storeu_ps(out + j, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * j))));
+                _mm256_storeu_ps(out + j, _mm256_cvtph_ps(_mm_loadu_si128(
+                                              (const __m128i *)(const void *)(p + 2 * j))));
         }
         for (; i + 8 <= k; i += 8)
-            _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i))));
+            _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(
+                                          (const __m128i *)(const void *)(p + 2 * i))));
         break;
     case DTYPE_BF16:
         for (; i + 8 <= k; i += 8) {
-            __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i)));
+            __m256i wide =
+                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 2 * i)));
             _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
         }
         break;
@@ -342,14 +361,19 @@ static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
             memcpy(&half, p, 2);
             __m256 d = _mm256_set1_ps(_cvtsh_ss(half));
             for (size_t j = 0; j < 32; j += 8) {
-                __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p + 2 + j)));
+                __m256i q = _mm256_cvtepi8_epi32(
+                    _mm_loadl_epi64((const __m128i *)(const void *)(p + 2 + j)));
                 _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, _mm256_cvtepi32_ps(q)));
             }
         }
         return;
-    default: break;
+    default:
+        break;
     }
-    if (i < k) dtype_unpack(dtype, out + i, p + i / dtype_info(dtype)->block_values * dtype_info(dtype)->block_bytes, k - i);
+    if (i < k)
+        dtype_unpack(dtype, out + i,
+                     p + i / dtype_info(dtype)->block_values * dtype_info(dtype)->block_bytes,
+                     k - i);
 }
 
 static inline void transpose8(__m256 r[8])
@@ -380,54 +404,72 @@ static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
             __m256 r[8];
             for (size_t j = 0; j < 8; j++) r[j] = _mm256_loadu_ps(rows + (half + j) * ld + i);
             transpose8(r);
-            for (size_t j = 0; j < 8; j++) _mm256_storeu_ps(out + (i + j) * GEMM_PANEL + half, r[j]);
+            for (size_t j = 0; j < 8; j++)
+                _mm256_storeu_ps(out + (i + j) * GEMM_PANEL + half, r[j]);
         }
     }
     for (; i < k; i++) {
-        for (size_t j = 0; j < GEMM_PANEL; j++) out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
+        for (size_t j = 0; j < GEMM_PANEL; j++)
+            out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
     }
 }
 
-/* ---- element by element ---------------------------------------------------------------------------------------- */
+/* ---- element by element ---- */
 
 /*
- * Whole vectors, then the rest by masks: masked stores are slow on some processors. One loop a function, so that the
- * choice is made once.
+ * Whole vectors, then the rest by masks: masked stores are slow on some processors. One loop a
+ * function, so that the choice is made once.
  */
-#define AFFINE_ROW(function)                                                                                           \
-    do {                                                                                                               \
-        for (; i + 8 <= n; i += 8) {                                                                                   \
-            __m256 v = _mm256_loadu_ps(x + i);                                                                         \
-            if (scale) v = _mm256_fmadd_ps(v, _mm256_loadu_ps(scale + i), _mm256_loadu_ps(shift + i));                 \
-            _mm256_storeu_ps(y + i, function(v));                                                                      \
-        }                                                                                                              \
+#define AFFINE_ROW(function)                                                                       \
+    do {                                                                                           \
+        for (; i + 8 <= n; i += 8) {                                                               \
+            __m256 v = _mm256_loadu_ps(x + i);                                                     \
+            if (scale)                                                                             \
+                v = _mm256_fmadd_ps(v, _mm256_loadu_ps(scale + i), _mm256_loadu_ps(shift + i));    \
+            _mm256_storeu_ps(y + i, function(v));                                                  \
+        }                                                                                          \
     } while (0)
 #define SILU8(v)       swish8(v, 1.0f)
 #define QUICK_GELU8(v) swish8(v, 1.702f)
 #define SAME8(v)       (v)
 
-static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n, enum act act)
+static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n,
+                       enum act act)
 {
     size_t i = 0;
     switch (act) {
-    case ACT_SILU: AFFINE_ROW(SILU8); break;
-    case ACT_GELU: AFFINE_ROW(gelu8); break;
-    case ACT_QUICK_GELU: AFFINE_ROW(QUICK_GELU8); break;
-    default: AFFINE_ROW(SAME8); break;
+    case ACT_SILU:
+        AFFINE_ROW(SILU8);
+        break;
+    case ACT_GELU:
+        AFFINE_ROW(gelu8);
+        break;
+    case ACT_QUICK_GELU:
+        AFFINE_ROW(QUICK_GELU8);
+        break;
+    default:
+        AFFINE_ROW(SAME8);
+        break;
     }
     if (i == n) return;
     __m256i mask = mask8(n - i);
     __m256 v = _mm256_maskload_ps(x + i, mask);
-    if (scale) v = _mm256_fmadd_ps(v, _mm256_maskload_ps(scale + i, mask), _mm256_maskload_ps(shift + i, mask));
+    if (scale)
+        v = _mm256_fmadd_ps(v, _mm256_maskload_ps(scale + i, mask),
+                            _mm256_maskload_ps(shift + i, mask));
     _mm256_maskstore_ps(y + i, mask, act8(v, act));
 }
 
-static void act_row(float *y, const float *x, size_t n, enum act act) { affine_act(y, x, NULL, NULL, n, act); }
+static void act_row(float *y, const float *x, size_t n, enum act act)
+{
+    affine_act(y, x, NULL, NULL, n, act);
+}
 
 static void add(float *y, const float *a, const float *b, size_t n)
 {
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
     for (; i < n; i++) y[i] = a[i] + b[i];
 }
 
@@ -452,9 +494,10 @@ static bool all_finite(const float *x, size_t n)
     return sum8(_mm256_add_ps(s0, s1)) == 0.0f;
 }
 
-/* ---- norms and softmax ----------------------------------------------------------------------------------------- */
+/* ---- norms and softmax ---- */
 
-/* Eight channels down the rows with the sums in registers; in double, so that variance = E[x^2] - E[x]^2 holds up. */
+/* Eight channels down the rows with the sums in registers; in double, so that variance = E[x^2] -
+ * E[x]^2 holds up. */
 static void moments(double *sum, double *sum_sq, const float *x, size_t rows, size_t c)
 {
     size_t j = 0;
@@ -478,7 +521,8 @@ static void moments(double *sum, double *sum_sq, const float *x, size_t rows, si
     }
 }
 
-static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight, const float *bias)
+static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight,
+                       const float *bias)
 {
     __m256 s[4], mean, scale;
     for (int j = 0; j < 4; j++) s[j] = _mm256_setzero_ps();
@@ -506,12 +550,14 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
     scale = _mm256_set1_ps((float)(1.0 / sqrt((double)total / (double)n + (double)eps)));
     for (i = 0; i + 8 <= n; i += 8) {
         __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(x + i), mean), scale);
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(v, _mm256_loadu_ps(weight + i), _mm256_loadu_ps(bias + i)));
+        _mm256_storeu_ps(
+            y + i, _mm256_fmadd_ps(v, _mm256_loadu_ps(weight + i), _mm256_loadu_ps(bias + i)));
     }
     if (i < n) {
         __m256i mask = mask8(n - i);
         __m256 v = _mm256_mul_ps(_mm256_sub_ps(_mm256_maskload_ps(x + i, mask), mean), scale);
-        v = _mm256_fmadd_ps(v, _mm256_maskload_ps(weight + i, mask), _mm256_maskload_ps(bias + i, mask));
+        v = _mm256_fmadd_ps(v, _mm256_maskload_ps(weight + i, mask),
+                            _mm256_maskload_ps(bias + i, mask));
         _mm256_maskstore_ps(y + i, mask, v);
     }
 }
@@ -523,7 +569,8 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     const __m256i mask = mask8(n - whole);
     const __m256 rest = _mm256_castsi256_ps(mask), infinity = _mm256_set1_ps(-INFINITY);
     /* Where no score is, minus infinity: its power is 0. */
-    __m256 last = whole < n ? _mm256_blendv_ps(infinity, _mm256_maskload_ps(s + whole, mask), rest) : infinity;
+    __m256 last = whole < n ? _mm256_blendv_ps(infinity, _mm256_maskload_ps(s + whole, mask), rest)
+                            : infinity;
     __m256 m = _mm256_max_ps(_mm256_set1_ps(old), last), m1 = m;
     size_t at = 0;
     for (; at + 16 <= whole; at += 16) {
@@ -532,11 +579,14 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     }
     if (at < whole) m = _mm256_max_ps(m, _mm256_loadu_ps(s + at));
     if (n > 0) top = max8(_mm256_max_ps(m, m1));
-    /* exp((s - top) scale) as a power of 2: the rounding of the exponent weighs little as it is below 0. */
-    __m256 factor8 = _mm256_set1_ps(scale * 1.44269504f), top8 = _mm256_set1_ps(top), total = _mm256_setzero_ps();
+    /* exp((s - top) scale) as a power of 2: the rounding of the exponent weighs little as it is
+     * below 0. */
+    __m256 factor8 = _mm256_set1_ps(scale * 1.44269504f), top8 = _mm256_set1_ps(top),
+           total = _mm256_setzero_ps();
     for (at = 0; at + 16 <= whole; at += 16) { /* two at a time: the polynomial is one long chain */
         __m256 e0 = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + at), top8), factor8));
-        __m256 e1 = power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + at + 8), top8), factor8));
+        __m256 e1 =
+            power8(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + at + 8), top8), factor8));
         _mm256_storeu_ps(s + at, e0), _mm256_storeu_ps(s + at + 8, e1);
         total = _mm256_add_ps(total, _mm256_add_ps(e0, e1));
     }
@@ -559,7 +609,7 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     return factor;
 }
 
-/* ---- Winograd F(4x4, 3x3) -------------------------------------------------------------------------------------- */
+/* ---- Winograd F(4x4, 3x3) ---- */
 
 /* Six values times B^T (arXiv:1509.09308, section 4.3). */
 static inline void transform_input(__m256 d[6], const __m256 x[6])
@@ -575,7 +625,8 @@ static inline void transform_input(__m256 d[6], const __m256 x[6])
     d[5] = _mm256_fmadd_ps(four, x[1], _mm256_fnmadd_ps(five, x[3], x[5]));
 }
 
-static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride, size_t pixel_stride, size_t c)
+static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride,
+                       size_t pixel_stride, size_t c)
 {
     for (size_t ch = 0; ch < c; ch += 8) {
         __m256 half[6][6], in[6], out[6]; /* half[row][column] after the columns' transform */
@@ -618,7 +669,8 @@ static void wino_weight(float *u, size_t plane_stride, const float *w, size_t n)
         }
         for (size_t i = 0; i < 6; i++) {
             transform_weight(out, half[i]);
-            for (size_t j = 0; j < 6; j++) _mm256_storeu_ps(u + (i * 6 + j) * plane_stride + f, out[j]);
+            for (size_t j = 0; j < 6; j++)
+                _mm256_storeu_ps(u + (i * 6 + j) * plane_stride + f, out[j]);
         }
     }
 }
@@ -658,22 +710,22 @@ static void wino_output(const struct wino_output *o)
     }
 }
 
-/* ---- the machine's best ---------------------------------------------------------------------------------------- */
+/* ---- the machine's best ---- */
 
 #define BURN_START(i) __m256 low##i = _mm256_set1_ps(i), high##i = _mm256_set1_ps(i + 0.5f);
-#define BURN(i)                                                                                                        \
-    low##i = _mm256_fmadd_ps(low##i, x, y);                                                                            \
+#define BURN(i)                                                                                    \
+    low##i = _mm256_fmadd_ps(low##i, x, y);                                                        \
     high##i = _mm256_fmadd_ps(high##i, x, y);
 #define BURN_SUM(i) x = _mm256_add_ps(x, _mm256_add_ps(low##i, high##i));
 
 static double burn(size_t rounds)
 {
     __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
-    ROWS_6(BURN_START)
+    ROWS_6(BURN_START);
     for (size_t r = 0; r < rounds; r++) {
-        ROWS_6(BURN)
+        ROWS_6(BURN);
     }
-    ROWS_6(BURN_SUM)
+    ROWS_6(BURN_SUM);
     return sum8(x) >= 0 ? 2.0 * 8 * 12 * (double)rounds : 0;
 }
 

@@ -20,7 +20,10 @@ static bool has_avx2(void)
 }
 #endif
 
-static bool always(void) { return true; }
+static bool always(void)
+{
+    return true;
+}
 
 /* From the reference to the best; each level builds on those before it that are there. */
 static const struct {
@@ -48,7 +51,10 @@ static bool init_up_to(struct kernels *k, const char *last)
     return last == NULL;
 }
 
-bool kernels_init_level(struct kernels *k, const char *level) { return init_up_to(k, level); }
+bool kernels_init_level(struct kernels *k, const char *level)
+{
+    return init_up_to(k, level);
+}
 
 void kernels_init(struct kernels *k, unsigned flags)
 {

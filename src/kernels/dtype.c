@@ -5,12 +5,14 @@
 #include <string.h>
 
 static const struct dtype_info table[N_DTYPES] = {
-    [DTYPE_F32] = {"f32", 1, 4},         [DTYPE_F16] = {"f16", 1, 2},         [DTYPE_BF16] = {"bf16", 1, 2},
-    [DTYPE_F64] = {"f64", 1, 8},         [DTYPE_F8_E4M3] = {"f8_e4m3", 1, 1}, [DTYPE_F8_E5M2] = {"f8_e5m2", 1, 1},
-    [DTYPE_I64] = {"i64", 1, 8},         [DTYPE_I32] = {"i32", 1, 4},         [DTYPE_U8] = {"u8", 1, 1},
-    [DTYPE_Q8_0] = {"q8_0", 32, 34},     [DTYPE_Q4_0] = {"q4_0", 32, 18},     [DTYPE_Q4_1] = {"q4_1", 32, 20},
-    [DTYPE_Q5_0] = {"q5_0", 32, 22},     [DTYPE_Q5_1] = {"q5_1", 32, 24},     [DTYPE_Q4_K] = {"q4_k", 256, 144},
-    [DTYPE_Q6_K] = {"q6_k", 256, 210},
+    [DTYPE_F32] = {"f32", 1, 4},         [DTYPE_F16] = {"f16", 1, 2},
+    [DTYPE_BF16] = {"bf16", 1, 2},       [DTYPE_F64] = {"f64", 1, 8},
+    [DTYPE_F8_E4M3] = {"f8_e4m3", 1, 1}, [DTYPE_F8_E5M2] = {"f8_e5m2", 1, 1},
+    [DTYPE_I64] = {"i64", 1, 8},         [DTYPE_I32] = {"i32", 1, 4},
+    [DTYPE_U8] = {"u8", 1, 1},           [DTYPE_Q8_0] = {"q8_0", 32, 34},
+    [DTYPE_Q4_0] = {"q4_0", 32, 18},     [DTYPE_Q4_1] = {"q4_1", 32, 20},
+    [DTYPE_Q5_0] = {"q5_0", 32, 22},     [DTYPE_Q5_1] = {"q5_1", 32, 24},
+    [DTYPE_Q4_K] = {"q4_k", 256, 144},   [DTYPE_Q6_K] = {"q6_k", 256, 210},
 };
 
 const struct dtype_info *dtype_info(enum dtype dtype)
@@ -21,7 +23,9 @@ const struct dtype_info *dtype_info(enum dtype dtype)
 size_t dtype_row_bytes(enum dtype dtype, size_t k)
 {
     const struct dtype_info *info = dtype_info(dtype);
-    if (!info || k % info->block_values != 0 || k / info->block_values > SIZE_MAX / info->block_bytes) return 0;
+    if (!info || k % info->block_values != 0 ||
+        k / info->block_values > SIZE_MAX / info->block_bytes)
+        return 0;
     return k / info->block_values * info->block_bytes;
 }
 
@@ -32,11 +36,14 @@ static float float_of_bits(uint32_t bits)
     return value;
 }
 
-static uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+static uint32_t load16(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
 
 /*
- * A small float's exponent and mantissa, moved to where f32 has them, read as the value times 2^(bias - 127); one
- * multiplication repairs that, for its denormals too.
+ * A small float's exponent and mantissa, moved to where f32 has them, read as the value times
+ * 2^(bias - 127); one multiplication repairs that, for its denormals too.
  */
 static float f16_value(uint32_t h)
 {
@@ -46,7 +53,8 @@ static float f16_value(uint32_t h)
     return sign ? -value : value;
 }
 
-/* Four exponent bits (bias 7), three of mantissa, no infinity, NaN is all ones (arXiv:2209.05433). */
+/* Four exponent bits (bias 7), three of mantissa, no infinity, NaN is all ones (arXiv:2209.05433).
+ */
 static float f8_e4m3_value(uint32_t b)
 {
     uint32_t rest = b & 0x7fu;
@@ -61,15 +69,36 @@ static void unpack_plain(enum dtype dtype, float *out, const uint8_t *p, size_t 
         int64_t i64;
         int32_t i32;
         switch (dtype) {
-        case DTYPE_F32: memcpy(&out[i], p + 4 * i, 4); break;
-        case DTYPE_F16: out[i] = f16_value(load16(p + 2 * i)); break;
-        case DTYPE_BF16: out[i] = float_of_bits(load16(p + 2 * i) << 16); break;
-        case DTYPE_F64: memcpy(&d, p + 8 * i, 8); out[i] = (float)d; break;
-        case DTYPE_F8_E4M3: out[i] = f8_e4m3_value(p[i]); break;
-        case DTYPE_F8_E5M2: out[i] = f16_value((uint32_t)p[i] << 8); break;
-        case DTYPE_I64: memcpy(&i64, p + 8 * i, 8); out[i] = (float)i64; break;
-        case DTYPE_I32: memcpy(&i32, p + 4 * i, 4); out[i] = (float)i32; break;
-        default: out[i] = (float)p[i]; break;
+        case DTYPE_F32:
+            memcpy(&out[i], p + 4 * i, 4);
+            break;
+        case DTYPE_F16:
+            out[i] = f16_value(load16(p + 2 * i));
+            break;
+        case DTYPE_BF16:
+            out[i] = float_of_bits(load16(p + 2 * i) << 16);
+            break;
+        case DTYPE_F64:
+            memcpy(&d, p + 8 * i, 8);
+            out[i] = (float)d;
+            break;
+        case DTYPE_F8_E4M3:
+            out[i] = f8_e4m3_value(p[i]);
+            break;
+        case DTYPE_F8_E5M2:
+            out[i] = f16_value((uint32_t)p[i] << 8);
+            break;
+        case DTYPE_I64:
+            memcpy(&i64, p + 8 * i, 8);
+            out[i] = (float)i64;
+            break;
+        case DTYPE_I32:
+            memcpy(&i32, p + 4 * i, 4);
+            out[i] = (float)i32;
+            break;
+        default:
+            out[i] = (float)p[i];
+            break;
         }
     }
 }
@@ -82,10 +111,11 @@ static void unpack_q8_0(float *out, const uint8_t *p)
 }
 
 /*
- * 32 values of 4 or 5 bits: byte j holds the low four bits of values j and j + 16; bit j of high is the fifth bit of
- * value j. value = d * (q - offset) + m.
+ * 32 values of 4 or 5 bits: byte j holds the low four bits of values j and j + 16; bit j of high is
+ * the fifth bit of value j. value = d * (q - offset) + m.
  */
-static void unpack_nibbles(float *out, const uint8_t *p, uint32_t high, float d, float m, int offset)
+static void unpack_nibbles(float *out, const uint8_t *p, uint32_t high, float d, float m,
+                           int offset)
 {
     for (int j = 0; j < 16; j++) {
         int low = (int)(p[j] & 15u) | (int)(high >> j & 1u) << 4;
@@ -96,9 +126,9 @@ static void unpack_nibbles(float *out, const uint8_t *p, uint32_t high, float d,
 }
 
 /*
- * 256 values in 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits, scale and min of 6 bits. The first
- * four pairs lie in bytes 0..3 and 4..7; of the others the low four bits are in bytes 8..11, the top two above the
- * first eight bytes' six.
+ * 256 values in 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits, scale and min of 6
+ * bits. The first four pairs lie in bytes 0..3 and 4..7; of the others the low four bits are in
+ * bytes 8..11, the top two above the first eight bytes' six.
  */
 static void unpack_q4_k(float *out, const uint8_t *p)
 {
@@ -115,8 +145,9 @@ static void unpack_q4_k(float *out, const uint8_t *p)
 }
 
 /*
- * 256 values in 16 groups of 16: value = d * scale * (q - 32), q of 6 bits. Each half of 128 values has 64 bytes of
- * low nibbles (values 0..63 in the low, 64..127 in the high ones) and 32 bytes with the top two bits of four values.
+ * 256 values in 16 groups of 16: value = d * scale * (q - 32), q of 6 bits. Each half of 128 values
+ * has 64 bytes of low nibbles (values 0..63 in the low, 64..127 in the high ones) and 32 bytes with
+ * the top two bits of four values.
  */
 static void unpack_q6_k(float *out, const uint8_t *p)
 {
@@ -132,18 +163,29 @@ static void unpack_q6_k(float *out, const uint8_t *p)
 static void unpack_block(enum dtype dtype, float *out, const uint8_t *p)
 {
     switch (dtype) {
-    case DTYPE_Q8_0: unpack_q8_0(out, p); break;
-    case DTYPE_Q4_0: unpack_nibbles(out, p + 2, 0, f16_value(load16(p)), 0, 8); break;
-    case DTYPE_Q4_1: unpack_nibbles(out, p + 4, 0, f16_value(load16(p)), f16_value(load16(p + 2)), 0); break;
+    case DTYPE_Q8_0:
+        unpack_q8_0(out, p);
+        break;
+    case DTYPE_Q4_0:
+        unpack_nibbles(out, p + 2, 0, f16_value(load16(p)), 0, 8);
+        break;
+    case DTYPE_Q4_1:
+        unpack_nibbles(out, p + 4, 0, f16_value(load16(p)), f16_value(load16(p + 2)), 0);
+        break;
     case DTYPE_Q5_0:
-        unpack_nibbles(out, p + 6, load16(p + 2) | load16(p + 4) << 16, f16_value(load16(p)), 0, 16);
+        unpack_nibbles(out, p + 6, load16(p + 2) | load16(p + 4) << 16, f16_value(load16(p)), 0,
+                       16);
         break;
     case DTYPE_Q5_1:
         unpack_nibbles(out, p + 8, load16(p + 4) | load16(p + 6) << 16, f16_value(load16(p)),
                        f16_value(load16(p + 2)), 0);
         break;
-    case DTYPE_Q4_K: unpack_q4_k(out, p); break;
-    default: unpack_q6_k(out, p); break;
+    case DTYPE_Q4_K:
+        unpack_q4_k(out, p);
+        break;
+    default:
+        unpack_q6_k(out, p);
+        break;
     }
 }
 
@@ -155,5 +197,6 @@ void dtype_unpack(enum dtype dtype, float *out, const void *row, size_t k)
         unpack_plain(dtype, out, p, k);
         return;
     }
-    for (size_t i = 0; i < k; i += info->block_values, p += info->block_bytes) unpack_block(dtype, out + i, p);
+    for (size_t i = 0; i < k; i += info->block_values, p += info->block_bytes)
+        unpack_block(dtype, out + i, p);
 }

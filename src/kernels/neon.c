@@ -6,9 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- functions of four values (the same approximations as in avx2.c) -------------------------------------------- */
+/* ---- functions of four values (the same approximations as in avx2.c) ---- */
 
-/* 2^x for x <= 127: 2^n (1 + f q(f)), n whole, |f| <= 1/2. Below the smallest normal 0; NaN stays NaN. */
+/* 2^x for x <= 127: 2^n (1 + f q(f)), n whole, |f| <= 1/2. Below the smallest normal 0; NaN stays
+ * NaN. */
 static inline float32x4_t scaled_power(float32x4_t n, float32x4_t f)
 {
     float32x4_t q = vdupq_n_f32(1.53532528e-4f);
@@ -48,7 +49,8 @@ static inline float32x4_t swish4(float32x4_t x, float factor)
 static inline float32x4_t gelu4(float32x4_t x)
 {
     float32x4_t z = vmulq_n_f32(vabsq_f32(x), 0.707106781f);
-    uint32x4_t gone = vcgtq_f32(z, vdupq_n_f32(4.1f)), negative = vcltq_s32(vreinterpretq_s32_f32(x), vdupq_n_s32(0));
+    uint32x4_t gone = vcgtq_f32(z, vdupq_n_f32(4.1f)),
+               negative = vcltq_s32(vreinterpretq_s32_f32(x), vdupq_n_s32(0));
     z = vbslq_f32(gone, vdupq_n_f32(4.1f), z);
     float32x4_t p = vdupq_n_f32(-1.15837993e-5f);
     p = vfmaq_f32(vdupq_n_f32(1.52774214e-4f), p, z);
@@ -68,10 +70,14 @@ static inline float32x4_t gelu4(float32x4_t x)
 static inline float32x4_t act4(float32x4_t x, enum act act)
 {
     switch (act) {
-    case ACT_SILU: return swish4(x, 1.0f);
-    case ACT_GELU: return gelu4(x);
-    case ACT_QUICK_GELU: return swish4(x, 1.702f);
-    default: return x;
+    case ACT_SILU:
+        return swish4(x, 1.0f);
+    case ACT_GELU:
+        return gelu4(x);
+    case ACT_QUICK_GELU:
+        return swish4(x, 1.702f);
+    default:
+        return x;
     }
 }
 
@@ -90,7 +96,7 @@ static inline void store_some(float *p, float32x4_t v, size_t n)
     memcpy(p, some, n * sizeof(float));
 }
 
-/* ---- matrix product -------------------------------------------------------------------------------------------- */
+/* ---- matrix product ---- */
 
 static void finish_row(const struct gemm *g, size_t row, float32x4_t v[4])
 {
@@ -103,9 +109,12 @@ static void finish_row(const struct gemm *g, size_t row, float32x4_t v[4])
     for (size_t j = 0; 4 * j < g->n; j++) {
         size_t valid = g->n - 4 * j < 4 ? g->n - 4 * j : 4;
         if (!g->geglu) v[j] = act4(v[j], g->act);
-        if (g->residual) v[j] = vaddq_f32(v[j], load_some(g->residual + row * g->ldc + 4 * j, valid, 0));
-        if (valid == 4) vst1q_f32(c + 4 * j, v[j]);
-        else store_some(c + 4 * j, v[j], valid);
+        if (g->residual)
+            v[j] = vaddq_f32(v[j], load_some(g->residual + row * g->ldc + 4 * j, valid, 0));
+        if (valid == 4)
+            vst1q_f32(c + 4 * j, v[j]);
+        else
+            store_some(c + 4 * j, v[j], valid);
     }
 }
 
@@ -123,29 +132,29 @@ static inline float32x4_t start_value(const struct gemm *g, size_t row, size_t j
 #define ROWS_5(X) ROWS_4(X) X(4)
 #define ROWS_6(X) ROWS_5(X) X(5)
 
-#define START(i)                                                                                                       \
-    float32x4_t c##i##0 = start_value(g, row + i, 0), c##i##1 = start_value(g, row + i, 1),                            \
+#define START(i)                                                                                   \
+    float32x4_t c##i##0 = start_value(g, row + i, 0), c##i##1 = start_value(g, row + i, 1),        \
                 c##i##2 = start_value(g, row + i, 2), c##i##3 = start_value(g, row + i, 3);
 #define POINT(i) const float *a##i = g->a + g->row[row + i] + g->runs[r].offset;
-#define MULTIPLY(i)                                                                                                    \
-    c##i##0 = vfmaq_n_f32(c##i##0, b0, a##i[k]), c##i##1 = vfmaq_n_f32(c##i##1, b1, a##i[k]);                          \
+#define MULTIPLY(i)                                                                                \
+    c##i##0 = vfmaq_n_f32(c##i##0, b0, a##i[k]), c##i##1 = vfmaq_n_f32(c##i##1, b1, a##i[k]);      \
     c##i##2 = vfmaq_n_f32(c##i##2, b2, a##i[k]), c##i##3 = vfmaq_n_f32(c##i##3, b3, a##i[k]);
 #define FINISH(i) finish_row(g, row + i, (float32x4_t[4]){c##i##0, c##i##1, c##i##2, c##i##3});
 
-#define DEFINE_TILE(n)                                                                                                 \
-    static void tile_##n(const struct gemm *g, size_t row)                                                             \
-    {                                                                                                                  \
-        const float *b = g->b;                                                                                         \
-        ROWS_##n(START)                                                                                                \
-        for (size_t r = 0; r < g->n_runs; r++) {                                                                       \
-            ROWS_##n(POINT)                                                                                            \
-            for (size_t k = 0; k < g->runs[r].k; k++, b += GEMM_PANEL) {                                               \
-                float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4);                                                  \
-                float32x4_t b2 = vld1q_f32(b + 8), b3 = vld1q_f32(b + 12);                                             \
-                ROWS_##n(MULTIPLY)                                                                                     \
-            }                                                                                                          \
-        }                                                                                                              \
-        ROWS_##n(FINISH)                                                                                               \
+#define DEFINE_TILE(n)                                                                             \
+    static void tile_##n(const struct gemm *g, size_t row)                                         \
+    {                                                                                              \
+        const float *b = g->b;                                                                     \
+        ROWS_##n(START);                                                                           \
+        for (size_t r = 0; r < g->n_runs; r++) {                                                   \
+            ROWS_##n(POINT);                                                                       \
+            for (size_t k = 0; k < g->runs[r].k; k++, b += GEMM_PANEL) {                           \
+                float32x4_t b0 = vld1q_f32(b), b1 = vld1q_f32(b + 4);                              \
+                float32x4_t b2 = vld1q_f32(b + 8), b3 = vld1q_f32(b + 12);                         \
+                ROWS_##n(MULTIPLY);                                                                \
+            }                                                                                      \
+        }                                                                                          \
+        ROWS_##n(FINISH);                                                                          \
     }
 
 DEFINE_TILE(1)
@@ -164,7 +173,7 @@ static void gemm(const struct gemm *g)
     if (row < g->m) tiles[g->m - row](g, row);
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
 {
@@ -173,7 +182,8 @@ static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
     for (; dtype == DTYPE_F16 && i + 4 <= k; i += 4)
         vst1q_f32(out + i, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p + 2 * i))));
     for (; dtype == DTYPE_BF16 && i + 4 <= k; i += 4)
-        vst1q_f32(out + i, vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 2 * i)), 16)));
+        vst1q_f32(out + i,
+                  vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 2 * i)), 16)));
     if (i < k) dtype_unpack(dtype, out + i, p + 2 * i, k - i);
 }
 
@@ -182,23 +192,30 @@ static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
     size_t i = 0;
     for (; n == GEMM_PANEL && i + 4 <= k; i += 4) {
         for (size_t j = 0; j < GEMM_PANEL; j += 4) {
-            float32x4x2_t r01 = vtrnq_f32(vld1q_f32(rows + j * ld + i), vld1q_f32(rows + (j + 1) * ld + i));
-            float32x4x2_t r23 = vtrnq_f32(vld1q_f32(rows + (j + 2) * ld + i), vld1q_f32(rows + (j + 3) * ld + i));
+            float32x4x2_t r01 =
+                vtrnq_f32(vld1q_f32(rows + j * ld + i), vld1q_f32(rows + (j + 1) * ld + i));
+            float32x4x2_t r23 =
+                vtrnq_f32(vld1q_f32(rows + (j + 2) * ld + i), vld1q_f32(rows + (j + 3) * ld + i));
             float *o = out + i * GEMM_PANEL + j;
             vst1q_f32(o, vcombine_f32(vget_low_f32(r01.val[0]), vget_low_f32(r23.val[0])));
-            vst1q_f32(o + GEMM_PANEL, vcombine_f32(vget_low_f32(r01.val[1]), vget_low_f32(r23.val[1])));
-            vst1q_f32(o + 2 * GEMM_PANEL, vcombine_f32(vget_high_f32(r01.val[0]), vget_high_f32(r23.val[0])));
-            vst1q_f32(o + 3 * GEMM_PANEL, vcombine_f32(vget_high_f32(r01.val[1]), vget_high_f32(r23.val[1])));
+            vst1q_f32(o + GEMM_PANEL,
+                      vcombine_f32(vget_low_f32(r01.val[1]), vget_low_f32(r23.val[1])));
+            vst1q_f32(o + 2 * GEMM_PANEL,
+                      vcombine_f32(vget_high_f32(r01.val[0]), vget_high_f32(r23.val[0])));
+            vst1q_f32(o + 3 * GEMM_PANEL,
+                      vcombine_f32(vget_high_f32(r01.val[1]), vget_high_f32(r23.val[1])));
         }
     }
     for (; i < k; i++) {
-        for (size_t j = 0; j < GEMM_PANEL; j++) out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
+        for (size_t j = 0; j < GEMM_PANEL; j++)
+            out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
     }
 }
 
-/* ---- element by element ---------------------------------------------------------------------------------------- */
+/* ---- element by element ---- */
 
-static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n, enum act act)
+static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n,
+                       enum act act)
 {
     for (size_t i = 0; i < n; i += 4) {
         size_t valid = n - i < 4 ? n - i : 4;
@@ -208,13 +225,17 @@ static void affine_act(float *y, const float *x, const float *scale, const float
     }
 }
 
-static void act_row(float *y, const float *x, size_t n, enum act act) { affine_act(y, x, NULL, NULL, n, act); }
+static void act_row(float *y, const float *x, size_t n, enum act act)
+{
+    affine_act(y, x, NULL, NULL, n, act);
+}
 
 static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, float *sum)
 {
     float old = *max, top = old;
     size_t whole = n & ~(size_t)3;
-    float32x4_t last = load_some(s + whole, n - whole, -INFINITY), m = vmaxnmq_f32(vdupq_n_f32(old), last);
+    float32x4_t last = load_some(s + whole, n - whole, -INFINITY),
+                m = vmaxnmq_f32(vdupq_n_f32(old), last);
     for (size_t i = 0; i < whole; i += 4) m = vmaxnmq_f32(m, vld1q_f32(s + i));
     if (n > 0) top = vmaxnmvq_f32(m);
     float32x4_t top4 = vdupq_n_f32(top), total = vdupq_n_f32(0);
@@ -237,7 +258,7 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     return factor;
 }
 
-/* ---- Winograd F(4x4, 3x3) -------------------------------------------------------------------------------------- */
+/* ---- Winograd F(4x4, 3x3) ---- */
 
 /* Six values times B^T. */
 static inline void transform_input(float32x4_t d[6], const float32x4_t x[6])
@@ -252,12 +273,14 @@ static inline void transform_input(float32x4_t d[6], const float32x4_t x[6])
     d[5] = vfmaq_n_f32(vfmsq_n_f32(x[5], x[3], 5), x[1], 4);
 }
 
-static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride, size_t pixel_stride, size_t c)
+static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride,
+                       size_t pixel_stride, size_t c)
 {
     for (size_t ch = 0; ch < c; ch += 4) {
         float32x4_t half[6][6], in[6], out[6];
         for (size_t j = 0; j < 6; j++) {
-            for (size_t i = 0; i < 6; i++) in[i] = vld1q_f32(x + j * pixel_stride + i * row_stride + ch);
+            for (size_t i = 0; i < 6; i++)
+                in[i] = vld1q_f32(x + j * pixel_stride + i * row_stride + ch);
             transform_input(out, in);
             for (size_t i = 0; i < 6; i++) half[i][j] = out[i];
         }
@@ -285,7 +308,8 @@ static void wino_output(const struct wino_output *o)
         float32x4_t half[4][6], in[6], out[4];
         float32x4_t bias = o->bias ? vld1q_f32(o->bias + ch) : vdupq_n_f32(0);
         for (size_t j = 0; j < 6; j++) {
-            for (size_t i = 0; i < 6; i++) in[i] = vld1q_f32(o->m + (i * 6 + j) * o->plane_stride + ch);
+            for (size_t i = 0; i < 6; i++)
+                in[i] = vld1q_f32(o->m + (i * 6 + j) * o->plane_stride + ch);
             transform_output(out, in);
             for (size_t i = 0; i < 4; i++) half[i][j] = out[i];
         }
@@ -300,22 +324,24 @@ static void wino_output(const struct wino_output *o)
     }
 }
 
-/* ---- the machine's best ---------------------------------------------------------------------------------------- */
+/* ---- the machine's best ---- */
 
-#define BURN_START(i) float32x4_t c##i##0 = vdupq_n_f32(i), c##i##1 = c##i##0, c##i##2 = c##i##0, c##i##3 = c##i##0;
-#define BURN(i)                                                                                                        \
-    c##i##0 = vfmaq_f32(y, c##i##0, x), c##i##1 = vfmaq_f32(y, c##i##1, x);                                            \
+#define BURN_START(i)                                                                              \
+    float32x4_t c##i##0 = vdupq_n_f32(i), c##i##1 = c##i##0, c##i##2 = c##i##0, c##i##3 = c##i##0;
+#define BURN(i)                                                                                    \
+    c##i##0 = vfmaq_f32(y, c##i##0, x), c##i##1 = vfmaq_f32(y, c##i##1, x);                        \
     c##i##2 = vfmaq_f32(y, c##i##2, x), c##i##3 = vfmaq_f32(y, c##i##3, x);
-#define BURN_SUM(i) x = vaddq_f32(x, vaddq_f32(vaddq_f32(c##i##0, c##i##1), vaddq_f32(c##i##2, c##i##3)));
+#define BURN_SUM(i)                                                                                \
+    x = vaddq_f32(x, vaddq_f32(vaddq_f32(c##i##0, c##i##1), vaddq_f32(c##i##2, c##i##3)));
 
 static double burn(size_t rounds)
 {
     float32x4_t x = vdupq_n_f32(0.999f), y = vdupq_n_f32(0.001f);
-    ROWS_6(BURN_START)
+    ROWS_6(BURN_START);
     for (size_t r = 0; r < rounds; r++) {
-        ROWS_6(BURN)
+        ROWS_6(BURN);
     }
-    ROWS_6(BURN_SUM)
+    ROWS_6(BURN_SUM);
     return vaddvq_f32(x) >= 0 ? 2.0 * 4 * 24 * (double)rounds : 0;
 }
 

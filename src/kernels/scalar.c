@@ -8,17 +8,22 @@
 static float act_value(float x, enum act act)
 {
     switch (act) {
-    case ACT_SILU: return x / (1.0f + expf(-x));
-    case ACT_GELU: return 0.5f * x * erfcf(x * -0.70710678118654752f); /* 1 + erf, nothing cancelled */
-    case ACT_QUICK_GELU: return x / (1.0f + expf(-1.702f * x));
-    default: return x;
+    case ACT_SILU:
+        return x / (1.0f + expf(-x));
+    case ACT_GELU:
+        return 0.5f * x * erfcf(x * -0.70710678118654752f); /* 1 + erf, nothing cancelled */
+    case ACT_QUICK_GELU:
+        return x / (1.0f + expf(-1.702f * x));
+    default:
+        return x;
     }
 }
 
 static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
 {
     for (size_t i = 0; i < k; i++) {
-        for (size_t j = 0; j < GEMM_PANEL; j++) out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
+        for (size_t j = 0; j < GEMM_PANEL; j++)
+            out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
     }
 }
 
@@ -36,13 +41,15 @@ static void gemm(const struct gemm *g)
         }
         for (size_t j = 0; g->bias && j < GEMM_PANEL; j++) sum[j] += g->bias[j];
         for (size_t j = 0; j < g->n; j++) {
-            float y = g->geglu ? sum[j] * act_value(sum[8 + j], ACT_GELU) : act_value(sum[j], g->act);
+            float y =
+                g->geglu ? sum[j] * act_value(sum[8 + j], ACT_GELU) : act_value(sum[j], g->act);
             c[j] = g->residual ? y + g->residual[i * g->ldc + j] : y;
         }
     }
 }
 
-static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n, enum act act)
+static void affine_act(float *y, const float *x, const float *scale, const float *shift, size_t n,
+                       enum act act)
 {
     for (size_t i = 0; i < n; i++) y[i] = act_value(x[i] * scale[i] + shift[i], act);
 }
@@ -80,7 +87,8 @@ static void moments(double *sum, double *sum_sq, const float *x, size_t rows, si
     }
 }
 
-static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight, const float *bias)
+static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight,
+                       const float *bias)
 {
     double sum = 0, sum_sq = 0;
     for (size_t i = 0; i < n; i++) sum += (double)x[i];
@@ -112,7 +120,8 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
 /* B^T of arXiv:1509.09308, section 4.3, applied to six values in steps of step. */
 static void transform_input(float d[6], const float *x, size_t step)
 {
-    float x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step], x5 = x[5 * step];
+    float x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step],
+          x5 = x[5 * step];
     d[0] = 4 * x0 - 5 * x2 + x4;
     d[1] = (x4 - 4 * x2) + (x3 - 4 * x1);
     d[2] = (x4 - 4 * x2) - (x3 - 4 * x1);
@@ -121,7 +130,8 @@ static void transform_input(float d[6], const float *x, size_t step)
     d[5] = 4 * x1 - 5 * x3 + x5;
 }
 
-static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride, size_t pixel_stride, size_t c)
+static void wino_input(float *v, size_t plane_stride, const float *x, size_t row_stride,
+                       size_t pixel_stride, size_t c)
 {
     for (size_t ch = 0; ch < c; ch++) {
         float half[6][6], out[6];
@@ -166,7 +176,8 @@ static void wino_weight(float *u, size_t plane_stride, const float *w, size_t n)
 /* A^T applied to six values in steps of step. */
 static void transform_output(float y[4], const float *m, size_t step)
 {
-    float m0 = m[0], m1 = m[step], m2 = m[2 * step], m3 = m[3 * step], m4 = m[4 * step], m5 = m[5 * step];
+    float m0 = m[0], m1 = m[step], m2 = m[2 * step], m3 = m[3 * step], m4 = m[4 * step],
+          m5 = m[5 * step];
     y[0] = m0 + (m1 + m2) + (m3 + m4);
     y[1] = (m1 - m2) + 2 * (m3 - m4);
     y[2] = (m1 + m2) + 4 * (m3 + m4);

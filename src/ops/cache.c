@@ -15,7 +15,7 @@ struct entry {
 };
 
 /* A hash table with open addressing in front of the data, all in one arena of its own. */
-#define N_SLOTS 8192
+#define N_SLOTS     8192
 #define MAX_ENTRIES (N_SLOTS / 2)
 
 struct pack_cache {
@@ -29,7 +29,8 @@ struct pack_cache *pack_cache_open(size_t limit_bytes, struct dk_error *err)
 {
     struct arena arena;
     size_t own = sizeof(struct pack_cache) + 128;
-    if (!arena_open(&arena, limit_bytes > SIZE_MAX - own ? SIZE_MAX : limit_bytes + own, err)) return NULL;
+    if (!arena_open(&arena, limit_bytes > SIZE_MAX - own ? SIZE_MAX : limit_bytes + own, err))
+        return NULL;
     struct pack_cache *cache = arena_alloc(&arena, sizeof *cache, err); /* fresh pages: zero */
     if (!cache) {
         arena_close(&arena);
@@ -70,7 +71,8 @@ static size_t hash(const void *weight, enum pack_kind kind, size_t size_bytes)
 }
 
 /* The entry, or the free slot where it would be. */
-static struct entry *find(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes)
+static struct entry *find(struct pack_cache *cache, const void *weight, enum pack_kind kind,
+                          size_t size_bytes)
 {
     size_t i = hash(weight, kind, size_bytes);
     for (; cache->slots[i].data; i = (i + 1) % N_SLOTS) {
@@ -80,15 +82,16 @@ static struct entry *find(struct pack_cache *cache, const void *weight, enum pac
     return &cache->slots[i];
 }
 
-float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes,
-                      bool *is_new)
+float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_kind kind,
+                      size_t size_bytes, bool *is_new)
 {
     *is_new = false;
     if (!cache) return NULL;
     struct entry *e = find(cache, weight, kind, size_bytes);
     if (!e->data) {
         size_t used = pack_cache_bytes(cache);
-        if (cache->n_entries == MAX_ENTRIES || used > cache->limit_bytes || size_bytes > cache->limit_bytes - used)
+        if (cache->n_entries == MAX_ENTRIES || used > cache->limit_bytes ||
+            size_bytes > cache->limit_bytes - used)
             return NULL;
         float *data = arena_alloc(&cache->arena, size_bytes, NULL);
         if (!data) return NULL;
@@ -99,7 +102,8 @@ float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_ki
     return e->data;
 }
 
-void pack_cache_filled(struct pack_cache *cache, const void *weight, enum pack_kind kind, size_t size_bytes)
+void pack_cache_filled(struct pack_cache *cache, const void *weight, enum pack_kind kind,
+                       size_t size_bytes)
 {
     struct entry *e = find(cache, weight, kind, size_bytes);
     if (e->data) e->filled = true;

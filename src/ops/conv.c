@@ -14,25 +14,33 @@ static bool check_weights(struct ops *o, struct tensor x, const struct conv_args
         return dk_fail(o->err, DK_ERROR_MODEL, "conv: %s has shape %s, the input %s", name,
                        shape_text(w->rank, w->dim).text, shape_text(x.rank, x.dim).text);
     if (weight_exists(bias) && (bias->rank != 1 || bias->dim[0] != w->dim[0]))
-        return dk_fail(o->err, DK_ERROR_MODEL, "conv: the bias of %s has shape %s, expected [%lld]", name,
-                       shape_text(bias->rank, bias->dim).text, (long long)w->dim[0]);
+        return dk_fail(o->err, DK_ERROR_MODEL, "conv: the bias of %s has shape %s, expected [%lld]",
+                       name, shape_text(bias->rank, bias->dim).text, (long long)w->dim[0]);
     return true;
 }
 
 /* The largest side any picture may have; with it no product of sides overflows. */
 #define MAX_SIDE (1 << 20)
 
-static bool plan_sizes(struct ops *o, struct tensor x, const struct conv_args *args, struct conv_plan *c)
+static bool plan_sizes(struct ops *o, struct tensor x, const struct conv_args *args,
+                       struct conv_plan *c)
 {
     const struct weight *w = &args->conv->weight;
-    if ((args->up_h != 0) != (args->up_w != 0) || args->up_h < 0 || args->up_w < 0 || args->up_h > MAX_SIDE ||
-        args->up_w > MAX_SIDE || x.dim[1] > MAX_SIDE || x.dim[2] > MAX_SIDE || args->stride < 0 || args->stride > 2)
-        return dk_fail(o->err, DK_ERROR_ARGUMENT, "conv: input %s enlarged to %lld x %lld with stride %d",
-                       shape_text(x.rank, x.dim).text, (long long)args->up_h, (long long)args->up_w, args->stride);
+    if ((args->up_h != 0) != (args->up_w != 0) || args->up_h < 0 || args->up_w < 0 ||
+        args->up_h > MAX_SIDE || args->up_w > MAX_SIDE || x.dim[1] > MAX_SIDE ||
+        x.dim[2] > MAX_SIDE || args->stride < 0 || args->stride > 2)
+        return dk_fail(o->err, DK_ERROR_ARGUMENT,
+                       "conv: input %s enlarged to %lld x %lld with stride %d",
+                       shape_text(x.rank, x.dim).text, (long long)args->up_h, (long long)args->up_w,
+                       args->stride);
     *c = (struct conv_plan){
         .args = args,
-        .n = (size_t)x.dim[0], .h = (size_t)x.dim[1], .w = (size_t)x.dim[2], .in = (size_t)x.dim[3],
-        .out = (size_t)w->dim[0], .side = (size_t)w->dim[2],
+        .n = (size_t)x.dim[0],
+        .h = (size_t)x.dim[1],
+        .w = (size_t)x.dim[2],
+        .in = (size_t)x.dim[3],
+        .out = (size_t)w->dim[0],
+        .side = (size_t)w->dim[2],
         .stride = args->stride ? (size_t)args->stride : 1,
         .x = x.data,
     };
@@ -53,23 +61,28 @@ static bool check_additions(struct ops *o, const struct conv_plan *c)
     const struct tensor *t = c->args->per_channel, *r = c->args->residual;
     if ((t && t->rank == 0) || (r && r->rank == 0)) return false;
     if (t && (t->rank != 2 || t->dim[0] != (int64_t)c->n || t->dim[1] != (int64_t)c->out))
-        return dk_fail(o->err, DK_ERROR_MODEL, "conv: per channel values of shape %s, expected [%zu, %zu]",
+        return dk_fail(o->err, DK_ERROR_MODEL,
+                       "conv: per channel values of shape %s, expected [%zu, %zu]",
                        shape_text(t->rank, t->dim).text, c->n, c->out);
     if (r && (r->rank != 4 || r->dim[0] != (int64_t)c->n || r->dim[1] != (int64_t)c->out_h ||
               r->dim[2] != (int64_t)c->out_w || r->dim[3] != (int64_t)c->out))
-        return dk_fail(o->err, DK_ERROR_MODEL, "conv: the residual has shape %s, the result [%zu, %zu, %zu, %zu]",
+        return dk_fail(o->err, DK_ERROR_MODEL,
+                       "conv: the residual has shape %s, the result [%zu, %zu, %zu, %zu]",
                        shape_text(r->rank, r->dim).text, c->n, c->out_h, c->out_w, c->out);
     return true;
 }
 
-/* Norm and per-channel additions become vectors: scale and shift before, one bias a sample after. */
+/* Norm and per-channel additions become vectors: scale and shift before, one bias a sample after.
+ */
 static bool plan_vectors(struct ops *o, struct tensor x, struct conv_plan *c)
 {
     const struct conv_args *args = c->args;
     if (args->norm) {
-        if (args->norm->n_groups == 0) return dk_fail(o->err, DK_ERROR_ARGUMENT, "conv: expects a GroupNorm before it");
+        if (args->norm->n_groups == 0)
+            return dk_fail(o->err, DK_ERROR_ARGUMENT, "conv: expects a GroupNorm before it");
         float *scale = ops_floats(o, 2 * c->n, c->in);
-        if (!scale || !group_norm_affine(o, x, args->norm, scale, scale + c->n * c->in)) return false;
+        if (!scale || !group_norm_affine(o, x, args->norm, scale, scale + c->n * c->in))
+            return false;
         c->scale = scale;
         c->shift = scale + c->n * c->in;
     }
@@ -83,14 +96,14 @@ static bool plan_vectors(struct ops *o, struct tensor x, struct conv_plan *c)
         if (i > 0) memcpy(b, bias, c->bias_stride * sizeof(float));
     }
     for (size_t i = 0; args->per_channel && i < c->n; i++)
-        o->kernels->add(bias + i * c->bias_stride, bias + i * c->bias_stride, args->per_channel->data + i * c->out,
-                        c->out);
+        o->kernels->add(bias + i * c->bias_stride, bias + i * c->bias_stride,
+                        args->per_channel->data + i * c->out, c->out);
     c->bias = bias;
     return true;
 }
 
-void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t sample, ptrdiff_t y, ptrdiff_t x,
-               size_t count, float *out, size_t pixel_stride)
+void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t sample, ptrdiff_t y,
+               ptrdiff_t x, size_t count, float *out, size_t pixel_stride)
 {
     const float *scale = c->scale ? c->scale + sample * c->in : NULL;
     const float *shift = c->shift ? c->shift + sample * c->in : NULL;
@@ -104,9 +117,12 @@ void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t 
             continue;
         }
         const float *pixel = row + (size_t)at * c->w / c->up_w * c->in;
-        if (scale) kernels->affine_act(out, pixel, scale, shift, c->in, c->args->act);
-        else if (c->args->act != ACT_NONE) kernels->act(out, pixel, c->in, c->args->act);
-        else memcpy(out, pixel, c->in * sizeof(float));
+        if (scale)
+            kernels->affine_act(out, pixel, scale, shift, c->in, c->args->act);
+        else if (c->args->act != ACT_NONE)
+            kernels->act(out, pixel, c->in, c->args->act);
+        else
+            memcpy(out, pixel, c->in * sizeof(float));
     }
 }
 
@@ -119,21 +135,22 @@ static float *load_all(struct ops *o, const struct conv_plan *c, size_t rows, si
     int n_threads = ops_threads(o, (double)(c->n * rows) * (double)row_floats * 2);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (size_t i = 0; i < c->n * rows; i++)
-        conv_load(o->kernels, c, i / rows, (ptrdiff_t)(i % rows) - (ptrdiff_t)c->pad, -(ptrdiff_t)c->pad, columns,
-                  padded + i * row_floats, row_stride(c->in));
+        conv_load(o->kernels, c, i / rows, (ptrdiff_t)(i % rows) - (ptrdiff_t)c->pad,
+                  -(ptrdiff_t)c->pad, columns, padded + i * row_floats, row_stride(c->in));
     return padded;
 }
 
 /*
- * Direct convolution as a product without an im2col copy: an output pixel's row of A is its pixels in the padded
- * input, one run a tap.
+ * Direct convolution as a product without an im2col copy: an output pixel's row of A is its pixels
+ * in the padded input, one run a tap.
  */
 static bool conv_direct(struct ops *o, const struct conv_plan *c)
 {
-    size_t rows = (c->out_h - 1) * c->stride + c->side, columns = (c->out_w - 1) * c->stride + c->side;
+    size_t rows = (c->out_h - 1) * c->stride + c->side,
+           columns = (c->out_w - 1) * c->stride + c->side;
     size_t runs_each = runs_cut(NULL, 0, c->in), n_runs = 0;
-    bool in_place = c->side == 1 && c->stride == 1 && !c->scale && c->args->act == ACT_NONE && c->up_h == c->h &&
-                    c->up_w == c->w;
+    bool in_place = c->side == 1 && c->stride == 1 && !c->scale && c->args->act == ACT_NONE &&
+                    c->up_h == c->h && c->up_w == c->w;
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_each * c->side * c->side);
     ptrdiff_t *row = ops_offsets(o, c->out_h * c->out_w);
     size_t pixel = in_place ? c->in : row_stride(c->in);

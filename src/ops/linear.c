@@ -12,22 +12,26 @@ static bool check_shapes(struct ops *o, struct tensor x, const struct linear_arg
         return dk_fail(o->err, DK_ERROR_MODEL, "linear: %s has shape %s, the input %s", name,
                        shape_text(w->rank, w->dim).text, shape_text(x.rank, x.dim).text);
     if (args->geglu && w->dim[0] % 2 != 0)
-        return dk_fail(o->err, DK_ERROR_MODEL, "linear: %s has %lld rows, GEGLU needs an even number", name,
+        return dk_fail(o->err, DK_ERROR_MODEL,
+                       "linear: %s has %lld rows, GEGLU needs an even number", name,
                        (long long)w->dim[0]);
     if (weight_exists(bias) && (bias->rank != 1 || bias->dim[0] != w->dim[0]))
-        return dk_fail(o->err, DK_ERROR_MODEL, "linear: the bias of %s has shape %s, expected [%lld]", name,
+        return dk_fail(o->err, DK_ERROR_MODEL,
+                       "linear: the bias of %s has shape %s, expected [%lld]", name,
                        shape_text(bias->rank, bias->dim).text, (long long)w->dim[0]);
     return true;
 }
 
-static bool residual_fits(struct ops *o, const struct tensor *residual, struct tensor y, const char *op)
+static bool residual_fits(struct ops *o, const struct tensor *residual, struct tensor y,
+                          const char *op)
 {
     if (!residual) return true;
     bool fits = residual->rank == y.rank;
     for (int i = 0; fits && i < y.rank; i++) fits = residual->dim[i] == y.dim[i];
     if (!fits && residual->rank != 0)
         return dk_fail(o->err, DK_ERROR_MODEL, "%s: the residual has shape %s, the result %s", op,
-                       shape_text(residual->rank, residual->dim).text, shape_text(y.rank, y.dim).text);
+                       shape_text(residual->rank, residual->dim).text,
+                       shape_text(y.rank, y.dim).text);
     return fits;
 }
 
@@ -58,7 +62,8 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_cut(NULL, 0, k));
     if (y.rank == 0 || !row || !bias || !runs) return none;
     if (args->norm) {
-        if (args->norm->n_groups != 0) return ops_fail(o, DK_ERROR_ARGUMENT, "linear: expects a LayerNorm before it");
+        if (args->norm->n_groups != 0)
+            return ops_fail(o, DK_ERROR_ARGUMENT, "linear: expects a LayerNorm before it");
         float *normed = ops_floats(o, m, k);
         if (!normed || !layer_norm_rows(o, x, args->norm, normed)) return none;
         p.a = normed;

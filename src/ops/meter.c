@@ -9,11 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const meter_kind_names[N_METER_KINDS] = {"conv 3x3", "conv 1x1", "linear", "attention", "norm"};
+const char *const meter_kind_names[N_METER_KINDS] = {"conv 3x3", "conv 1x1", "linear", "attention",
+                                                     "norm"};
 
-double meter_start(const struct ops *o) { return o->meter ? system_seconds() : 0; }
+double meter_start(const struct ops *o)
+{
+    return o->meter ? system_seconds() : 0;
+}
 
-void meter_stop(const struct ops *o, enum meter_kind kind, double start_s, double flop, double bytes)
+void meter_stop(const struct ops *o, enum meter_kind kind, double start_s, double flop,
+                double bytes)
 {
     if (!o->meter) return;
     struct meter_entry *entry = &o->meter->entries[o->meter->phase][kind];
@@ -46,7 +51,8 @@ double meter_peak_flops(const struct kernels *kernels, int n_threads)
     return best;
 }
 
-/* Copies between two arrays well beyond any cache; each byte copied is read once and written once. */
+/* Copies between two arrays well beyond any cache; each byte copied is read once and written once.
+ */
 double meter_peak_bandwidth(int n_threads)
 {
     const size_t n_bytes = (size_t)128 << 20, n_blocks = 1024, block = n_bytes / n_blocks;

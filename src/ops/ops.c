@@ -13,7 +13,8 @@
 bool ops_ok(struct ops *o)
 {
     if (o->err->code != DK_OK) return false;
-    if (o->cancel && *o->cancel) return dk_fail(o->err, DK_ERROR_CANCELLED, "run: stopped as asked");
+    if (o->cancel && *o->cancel)
+        return dk_fail(o->err, DK_ERROR_CANCELLED, "run: stopped as asked");
     return true;
 }
 
@@ -31,7 +32,8 @@ struct shape_text shape_text(int rank, const int64_t *dim)
     struct shape_text s = {"["};
     size_t at = 1;
     for (int i = 0; i < rank && i < TENSOR_MAX_RANK; i++)
-        at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%lld", i ? ", " : "", (long long)dim[i]);
+        at += (size_t)snprintf(s.text + at, sizeof s.text - at, "%s%lld", i ? ", " : "",
+                               (long long)dim[i]);
     (void)snprintf(s.text + at, sizeof s.text - at, "]");
     return s;
 }
@@ -39,7 +41,8 @@ struct shape_text shape_text(int rank, const int64_t *dim)
 float *ops_floats(struct ops *o, size_t count, size_t size)
 {
     if (size != 0 && count > SIZE_MAX / 8 / size) {
-        (void)dk_fail(o->err, DK_ERROR_MEMORY, "work memory: %zu times %zu values cannot be addressed", count, size);
+        (void)dk_fail(o->err, DK_ERROR_MEMORY,
+                      "work memory: %zu times %zu values cannot be addressed", count, size);
         return NULL;
     }
     return arena_alloc(o->arena, count * size * sizeof(float), o->err);
@@ -48,20 +51,22 @@ float *ops_floats(struct ops *o, size_t count, size_t size)
 ptrdiff_t *ops_offsets(struct ops *o, size_t count)
 {
     if (count > SIZE_MAX / sizeof(ptrdiff_t)) {
-        (void)dk_fail(o->err, DK_ERROR_MEMORY, "work memory: %zu offsets cannot be addressed", count);
+        (void)dk_fail(o->err, DK_ERROR_MEMORY, "work memory: %zu offsets cannot be addressed",
+                      count);
         return NULL;
     }
     return arena_alloc(o->arena, count * sizeof(ptrdiff_t), o->err);
 }
 
-struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const struct tensor *into, const char *op)
+struct tensor ops_result(struct ops *o, int rank, const int64_t *dim, const struct tensor *into,
+                         const char *op)
 {
     if (!into) return tensor_new(o->arena, rank, dim, o->err);
     bool fits = into->rank == rank;
     for (int i = 0; fits && i < rank; i++) fits = into->dim[i] == dim[i];
     if (fits || into->rank == 0) return *into;
-    return ops_fail(o, DK_ERROR_ARGUMENT, "%s: the result has shape %s, its place %s", op, shape_text(rank, dim).text,
-                    shape_text(into->rank, into->dim).text);
+    return ops_fail(o, DK_ERROR_ARGUMENT, "%s: the result has shape %s, its place %s", op,
+                    shape_text(rank, dim).text, shape_text(into->rank, into->dim).text);
 }
 
 /* Waking a thread costs a few microseconds, in which one does about this much. */
@@ -86,8 +91,10 @@ bool ops_unpack(struct ops *o, const struct weight *w, size_t count, const char 
 {
     size_t have = 1;
     for (int i = 0; i < w->rank; i++) {
-        if (w->dim[i] <= 0 || have > SIZE_MAX / 8 / (size_t)w->dim[i]) have = 0;
-        else have *= (size_t)w->dim[i];
+        if (w->dim[i] <= 0 || have > SIZE_MAX / 8 / (size_t)w->dim[i])
+            have = 0;
+        else
+            have *= (size_t)w->dim[i];
     }
     if (have != count || dtype_row_bytes(w->dtype, count) == 0)
         return dk_fail(o->err, DK_ERROR_MODEL, "%s: %s has shape %s, expected %zu values", op,
@@ -110,13 +117,14 @@ struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
 {
     if (!ops_ok(o) || a.rank == 0 || b.rank == 0) return (struct tensor){0};
     if (a.rank != b.rank || memcmp(a.dim, b.dim, sizeof a.dim[0] * (size_t)a.rank) != 0)
-        return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ", shape_text(a.rank, a.dim).text,
-                        shape_text(b.rank, b.dim).text);
+        return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ",
+                        shape_text(a.rank, a.dim).text, shape_text(b.rank, b.dim).text);
     struct tensor y = tensor_new(o->arena, a.rank, a.dim, o->err);
     if (y.rank == 0 || ops_dry(o)) return y;
     size_t n = (size_t)tensor_count(a);
 #pragma omp parallel for num_threads(ops_threads(o, (double)n)) schedule(static)
-    for (size_t i = 0; i < n; i += PIECE) o->kernels->add(y.data + i, a.data + i, b.data + i, min_size(PIECE, n - i));
+    for (size_t i = 0; i < n; i += PIECE)
+        o->kernels->add(y.data + i, a.data + i, b.data + i, min_size(PIECE, n - i));
     return y;
 }
 
@@ -127,7 +135,8 @@ struct tensor op_act(struct ops *o, struct tensor x, enum act act)
     if (y.rank == 0 || ops_dry(o)) return y;
     size_t n = (size_t)tensor_count(x);
 #pragma omp parallel for num_threads(ops_threads(o, (double)n * 4)) schedule(static)
-    for (size_t i = 0; i < n; i += PIECE) o->kernels->act(y.data + i, x.data + i, min_size(PIECE, n - i), act);
+    for (size_t i = 0; i < n; i += PIECE)
+        o->kernels->act(y.data + i, x.data + i, min_size(PIECE, n - i), act);
     return y;
 }
 
@@ -136,15 +145,18 @@ struct tensor op_concat(struct ops *o, struct tensor a, struct tensor b)
     if (!ops_ok(o) || a.rank == 0 || b.rank == 0) return (struct tensor){0};
     int last = a.rank - 1;
     if (a.rank != b.rank || memcmp(a.dim, b.dim, sizeof a.dim[0] * (size_t)last) != 0)
-        return ops_fail(o, DK_ERROR_MODEL, "concat: shapes %s and %s differ before the last dimension",
+        return ops_fail(o, DK_ERROR_MODEL,
+                        "concat: shapes %s and %s differ before the last dimension",
                         shape_text(a.rank, a.dim).text, shape_text(b.rank, b.dim).text);
     struct tensor y = a;
-    if (a.dim[last] > INT64_MAX - b.dim[last]) return ops_fail(o, DK_ERROR_MODEL, "concat: too many channels");
+    if (a.dim[last] > INT64_MAX - b.dim[last])
+        return ops_fail(o, DK_ERROR_MODEL, "concat: too many channels");
     y.dim[last] = a.dim[last] + b.dim[last];
     y = tensor_new(o->arena, a.rank, y.dim, o->err);
     if (y.rank == 0 || ops_dry(o)) return y;
     size_t ca = (size_t)a.dim[last], cb = (size_t)b.dim[last], rows = (size_t)tensor_count(a) / ca;
-#pragma omp parallel for num_threads(ops_threads(o, (double)rows * (double)(ca + cb))) schedule(static)
+#pragma omp parallel for num_threads(ops_threads(o, (double)rows *(double)(ca + cb)))              \
+    schedule(static)
     for (size_t i = 0; i < rows; i++) {
         memcpy(y.data + i * (ca + cb), a.data + i * ca, ca * sizeof(float));
         memcpy(y.data + i * (ca + cb) + ca, b.data + i * cb, cb * sizeof(float));
@@ -169,8 +181,8 @@ struct tensor op_reshape(struct ops *o, struct tensor x, int rank, const int64_t
     return y;
 }
 
-struct tensor op_embed(struct ops *o, const struct weight *table, const struct weight *positions, const int32_t *ids,
-                       int64_t n, int64_t tokens)
+struct tensor op_embed(struct ops *o, const struct weight *table, const struct weight *positions,
+                       const int32_t *ids, int64_t n, int64_t tokens)
 {
     if (!ops_ok(o)) return (struct tensor){0};
     if (table->rank != 2 || n < 1 || tokens < 1 || tokens > INT32_MAX || n > INT32_MAX)
@@ -178,13 +190,16 @@ struct tensor op_embed(struct ops *o, const struct weight *table, const struct w
                         shape_text(table->rank, table->dim).text, (long long)n, (long long)tokens);
     int64_t vocabulary = table->dim[0], c = table->dim[1];
     bool has_positions = positions && weight_exists(positions);
-    if (has_positions && (positions->rank != 2 || positions->dim[0] < tokens || positions->dim[1] != c))
-        return ops_fail(o, DK_ERROR_MODEL, "embed: positions of shape %s for %lld tokens of width %lld",
-                        shape_text(positions->rank, positions->dim).text, (long long)tokens, (long long)c);
+    if (has_positions &&
+        (positions->rank != 2 || positions->dim[0] < tokens || positions->dim[1] != c))
+        return ops_fail(
+            o, DK_ERROR_MODEL, "embed: positions of shape %s for %lld tokens of width %lld",
+            shape_text(positions->rank, positions->dim).text, (long long)tokens, (long long)c);
     size_t row_bytes = c > 0 ? dtype_row_bytes(table->dtype, (size_t)c) : 0;
     size_t position_bytes = has_positions ? dtype_row_bytes(positions->dtype, (size_t)c) : 1;
     if (row_bytes == 0 || position_bytes == 0)
-        return ops_fail(o, DK_ERROR_MODEL, "embed: rows of %lld values do not fill the blocks of their type",
+        return ops_fail(o, DK_ERROR_MODEL,
+                        "embed: rows of %lld values do not fill the blocks of their type",
                         (long long)c);
     struct tensor y = tensor_new3(o->arena, n, tokens, c, o->err);
     size_t mark = arena_mark(o->arena);
@@ -192,25 +207,30 @@ struct tensor op_embed(struct ops *o, const struct weight *table, const struct w
     if (y.rank == 0 || !position) return (struct tensor){0};
     for (int64_t i = 0; i < n * tokens && !ops_dry(o); i++) {
         if (ids[i] < 0 || ids[i] >= vocabulary)
-            return ops_fail(o, DK_ERROR_ARGUMENT, "embed: token id %d at position %lld, the table has %lld rows",
+            return ops_fail(o, DK_ERROR_ARGUMENT,
+                            "embed: token id %d at position %lld, the table has %lld rows",
                             (int)ids[i], (long long)i, (long long)vocabulary);
         float *row = y.data + i * c;
-        o->kernels->unpack(table->dtype, row, (const char *)table->data + (size_t)ids[i] * row_bytes, (size_t)c);
+        o->kernels->unpack(table->dtype, row,
+                           (const char *)table->data + (size_t)ids[i] * row_bytes, (size_t)c);
         if (!has_positions) continue;
         o->kernels->unpack(positions->dtype, position,
-                           (const char *)positions->data + (size_t)(i % tokens) * position_bytes, (size_t)c);
+                           (const char *)positions->data + (size_t)(i % tokens) * position_bytes,
+                           (size_t)c);
         o->kernels->add(row, row, position, (size_t)c);
     }
     arena_reset(o->arena, mark);
     return y;
 }
 
-struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_t width, bool flip, float shift)
+struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_t width, bool flip,
+                           float shift)
 {
     if (!ops_ok(o)) return (struct tensor){0};
     int64_t half = width / 2;
     if (n < 1 || width < 2 || (float)half == shift)
-        return ops_fail(o, DK_ERROR_MODEL, "sinusoids: width %lld with shift %g", (long long)width, (double)shift);
+        return ops_fail(o, DK_ERROR_MODEL, "sinusoids: width %lld with shift %g", (long long)width,
+                        (double)shift);
     int64_t dim[2] = {n, width};
     struct tensor y = tensor_new(o->arena, 2, dim, o->err);
     if (y.rank == 0 || ops_dry(o)) return y;
@@ -218,7 +238,8 @@ struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_
         float *row = y.data + i * width;
         if (width % 2) row[width - 1] = 0; /* as the reference pads odd widths */
         for (int64_t j = 0; j < half; j++) {
-            /* In f32 throughout, as the reference: at t = 999 the rounding of the angle is visible. */
+            /* In f32 throughout, as the reference: at t = 999 the rounding of the angle is visible.
+             */
             float frequency = expf(-logf(10000.0f) * (float)j / ((float)half - shift));
             float angle = values[i] * frequency;
             row[flip ? half + j : j] = sinf(angle);
@@ -232,8 +253,11 @@ bool op_all_finite(struct ops *o, struct tensor x)
 {
     size_t n = ops_dry(o) ? 0 : (size_t)tensor_count(x);
     int bad = 0;
-#pragma omp parallel for num_threads(ops_threads(o, (double)n / 2)) schedule(static) reduction(| : bad)
-    for (size_t i = 0; i < n; i += PIECE) bad |= !o->kernels->all_finite(x.data + i, min_size(PIECE, n - i));
+#pragma omp parallel for num_threads(ops_threads(o, (double)n / 2)) schedule(static)               \
+    reduction(|                                                                                    \
+              : bad)
+    for (size_t i = 0; i < n; i += PIECE)
+        bad |= !o->kernels->all_finite(x.data + i, min_size(PIECE, n - i));
     return !bad;
 }
 
@@ -247,7 +271,8 @@ bool op_weight_finite(struct ops *o, const struct weight *w)
     for (size_t i = 0; i < n; i += 2048) { /* a multiple of every block size */
         float piece[2048];
         size_t count = min_size(2048, n - i);
-        o->kernels->unpack(w->dtype, piece, (const char *)w->data + dtype_row_bytes(w->dtype, i), count);
+        o->kernels->unpack(w->dtype, piece, (const char *)w->data + dtype_row_bytes(w->dtype, i),
+                           count);
         bad |= !o->kernels->all_finite(piece, count);
     }
     ops_let_go(o, w);

@@ -4,16 +4,19 @@
 #define OPS_OPS_H
 
 /*
- * The networks are written with these operations only. An operation takes its arguments by value, allocates its
- * result in o->arena, and records the first failure in *o->err; from then on every operation returns a rank-0 tensor
- * at once, so that network code has no error branches. Cancellation is checked at the start of each operation.
+ * The networks are written with these operations only. An operation takes its arguments by value,
+ * allocates its result in o->arena, and records the first failure in *o->err; from then on every
+ * operation returns a rank-0 tensor at once, so that network code has no error branches.
+ * Cancellation is checked at the start of each operation.
  *
- * What is fused is said by the network (a convolution is told which norm precedes it and which residual follows);
- * how is the business of the implementation, and every fusion gives the numbers of the plain sequence up to rounding.
+ * What is fused is said by the network (a convolution is told which norm precedes it and which
+ * residual follows); how is the business of the implementation, and every fusion gives the numbers
+ * of the plain sequence up to rounding.
  *
- * Determinism: work is split by output element and every sum runs in one order. Each sample of a batch is computed
- * with arithmetic that does not depend on the batch size, the other samples or the number of threads: choices of
- * algorithm (Winograd or direct, blocking along k) look at one sample's shape only.
+ * Determinism: work is split by output element and every sum runs in one order. Each sample of a
+ * batch is computed with arithmetic that does not depend on the batch size, the other samples or
+ * the number of threads: choices of algorithm (Winograd or direct, blocking along k) look at one
+ * sample's shape only.
  */
 
 #include "base/arena.h"
@@ -21,7 +24,7 @@
 #include "base/tensor.h"
 #include "kernels/act.h" /* enum act */
 
-struct kernels; /* kernels/kernels.h */
+struct kernels;    /* kernels/kernels.h */
 struct pack_cache; /* weights transformed once and kept: ops/cache.h */
 struct meter;      /* what operations cost: ops/meter.h */
 
@@ -32,25 +35,34 @@ struct ops {
     const volatile int *cancel; /* may be NULL */
     struct pack_cache *cache;   /* may be NULL: nothing is kept */
     int n_threads;
-    struct meter *meter;        /* may be NULL: nothing is counted */
-    bool stream;                /* weights do not fit in memory: give each one's pages back after its use */
+    struct meter *meter; /* may be NULL: nothing is counted */
+    bool stream; /* weights do not fit in memory: give each one's pages back after its use */
 };
 
 /*
- * True where memory is only laid out (arena.h): results and scratch are allocated as in a run, but neither read nor
- * written, so that the arena's peak tells what a run will need at most. Takes milliseconds.
+ * True where memory is only laid out (arena.h): results and scratch are allocated as in a run, but
+ * neither read nor written, so that the arena's peak tells what a run will need at most. Takes
+ * milliseconds.
  */
-static inline bool ops_dry(const struct ops *o) { return o->arena->dry; }
+static inline bool ops_dry(const struct ops *o)
+{
+    return o->arena->dry;
+}
 
-/* GroupNorm over [h, w, c / n_groups] or LayerNorm over c (n_groups 0), then act. weight and bias are [c]. */
+/* GroupNorm over [h, w, c / n_groups] or LayerNorm over c (n_groups 0), then act. weight and bias
+ * are [c]. */
 struct norm {
     struct weight weight, bias;
     int n_groups;
     float eps;
 };
 
-struct linear { struct weight weight /* [out, in] or [out, in, 1, 1] */, bias /* [out], may not exist */; };
-struct conv { struct weight weight /* [out, in, k, k], k 1 or 3 */, bias /* [out], may not exist */; };
+struct linear {
+    struct weight weight /* [out, in] or [out, in, 1, 1] */, bias /* [out], may not exist */;
+};
+struct conv {
+    struct weight weight /* [out, in, k, k], k 1 or 3 */, bias /* [out], may not exist */;
+};
 
 /* True while everything has succeeded and nobody has cancelled (which is then recorded). */
 bool ops_ok(struct ops *o);
@@ -61,8 +73,8 @@ struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, e
 /*
  * y = act(norm(x) * W^T + b) + residual. x [..., in], y [..., out].
  *
- * into, here and in convolutions: the result is written there instead of into new memory. It has the result's shape,
- * may be the residual itself (y += ...), and must not overlap the input.
+ * into, here and in convolutions: the result is written there instead of into new memory. It has
+ * the result's shape, may be the residual itself (y += ...), and must not overlap the input.
  */
 struct linear_args {
     const struct linear *linear;
@@ -70,21 +82,22 @@ struct linear_args {
     enum act act;                  /* after the bias */
     const struct tensor *residual; /* [..., out] added at the end, or NULL */
     const struct tensor *into;     /* [..., out], or NULL */
-    bool geglu;                    /* linear has 2 * out rows: y = first half * gelu(second half) (arXiv:2002.05202) */
+    bool geglu; /* linear has 2 * out rows: y = first half * gelu(second half) (arXiv:2002.05202) */
 };
 struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args *args);
 
 /*
  * y = conv(act(norm(up(x)))) + bias + per_channel + residual. x [n, h, w, in], y [n, h', w', out].
- * 3x3: padding 1 on all sides, or with pad_end_only 0 before and 1 after (the VAE encoder's stride 2). 1x1: none.
- * up_h, up_w not 0: the input is first enlarged to that size by nearest neighbour (source floor(i * in / out)).
- * With norm, act is applied to the normalised input (the pre-activation of a ResNet); padding is zero after act.
+ * 3x3: padding 1 on all sides, or with pad_end_only 0 before and 1 after (the VAE encoder's stride
+ * 2). 1x1: none. up_h, up_w not 0: the input is first enlarged to that size by nearest neighbour
+ * (source floor(i * in / out)). With norm, act is applied to the normalised input (the
+ * pre-activation of a ResNet); padding is zero after act.
  */
 struct conv_args {
     const struct conv *conv;
-    const struct norm *norm;          /* GroupNorm before the convolution, or NULL */
-    enum act act;                     /* after norm, before the convolution */
-    int stride;                       /* 0 means 1 */
+    const struct norm *norm; /* GroupNorm before the convolution, or NULL */
+    enum act act;            /* after norm, before the convolution */
+    int stride;              /* 0 means 1 */
     bool pad_end_only;
     int64_t up_h, up_w;
     const struct tensor *per_channel; /* [n, out], the time embedding, or NULL */
@@ -94,24 +107,30 @@ struct conv_args {
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args);
 
 /*
- * softmax(q k^T / sqrt(d)) v for each head, d = c / n_heads. q [n, tq, c], k and v [n, tk, c], answer [n, tq, c].
- * causal: token i sees tokens 0..i (tq = tk). The tq * tk matrix is never stored.
+ * softmax(q k^T / sqrt(d)) v for each head, d = c / n_heads. q [n, tq, c], k and v [n, tk, c],
+ * answer [n, tq, c]. causal: token i sees tokens 0..i (tq = tk). The tq * tk matrix is never
+ * stored.
  */
-struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, struct tensor v, int n_heads, bool causal);
+struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
+                           int n_heads, bool causal);
 
 struct tensor op_add(struct ops *o, struct tensor a, struct tensor b);
 struct tensor op_act(struct ops *o, struct tensor x, enum act act);
-struct tensor op_concat(struct ops *o, struct tensor a, struct tensor b); /* along the last dimension */
+struct tensor op_concat(struct ops *o, struct tensor a,
+                        struct tensor b); /* along the last dimension */
 
-/* Rows of table [vocabulary, c] at ids[n * tokens], plus positions [tokens.., c]: [n, tokens, c]. ids are checked. */
-struct tensor op_embed(struct ops *o, const struct weight *table, const struct weight *positions, const int32_t *ids,
-                       int64_t n, int64_t tokens);
+/* Rows of table [vocabulary, c] at ids[n * tokens], plus positions [tokens.., c]: [n, tokens, c].
+ * ids are checked. */
+struct tensor op_embed(struct ops *o, const struct weight *table, const struct weight *positions,
+                       const int32_t *ids, int64_t n, int64_t tokens);
 
 /*
- * Sinusoids of n values: [n, width] with frequency i exp(-ln(10000) * i / (half - shift)), half = width / 2, angles
- * times scale; cos first then sin when flip (the U-Net's timesteps), sin first otherwise (LCM's guidance).
+ * Sinusoids of n values: [n, width] with frequency i exp(-ln(10000) * i / (half - shift)), half =
+ * width / 2, angles times scale; cos first then sin when flip (the U-Net's timesteps), sin first
+ * otherwise (LCM's guidance).
  */
-struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_t width, bool flip, float shift);
+struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_t width, bool flip,
+                           float shift);
 
 /* The same data under another shape (counts must agree). */
 struct tensor op_reshape(struct ops *o, struct tensor x, int rank, const int64_t *dim);
