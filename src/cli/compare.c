@@ -69,7 +69,7 @@ static bool render(struct run *run, struct cell *cell, struct dk_error *err)
     if (ok && interrupt_seen()) ok = say_fail(err, DK_ERROR_CANCELLED, "interrupted");
     if (ok) {
         const struct latent *l = &making.latent;
-        compare_report_measured(&run->report, &stats, true);
+        compare_report_measured(&run->report, &stats, false);
         cell->outcome = (struct outcome){
             stats.unet_passes, stats.text_s, stats.denoise_s, stats.decode_s, l->h, l->w, l->c};
         ok = store_save(c->folder, cell, &c->slots[cell->model].provenance, &image, l->values, err);
@@ -204,10 +204,9 @@ static void warm_up(struct run *run, const struct cell *cell)
             !dk_render(c->model, &settings, 1, &image, &hooks, &stats, NULL))
             return;
         dk_image_free(&image);
-        if (i == 1 || stats.denoise_s > 5) { /* a large model: once is enough */
+        if (run->report.passes == 0 || run->report.provisional)
             compare_report_measured(&run->report, &stats, true);
-            return;
-        }
+        if (stats.denoise_s > 5) return; /* a large model: once is enough */
     }
 }
 

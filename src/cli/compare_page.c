@@ -314,7 +314,7 @@ static void put_section(struct page *p, const struct section *s, size_t number)
     char id[32];
     snprintf(id, sizeof id, "ref%zu", number);
     fputs("<h3>", p->out);
-    canvas_escape(p->out, *s->title ? s->title : axes_find(axes, "prompt")->values.items[0]);
+    canvas_escape(p->out, s->title);
     fputs("</h3>\n", p->out);
     bool has_reference = put_reference(p, s->problem ? problem_reference(c, s->problem) : NULL, id);
     fprintf(p->out,

@@ -42,11 +42,17 @@ double compare_report_estimate(const struct compare_report *r, long long passes,
     return (double)passes * r->denoise_s / (double)r->passes + (double)decodes * decode_s;
 }
 
-void compare_report_measured(struct compare_report *r, const struct dk_stats *stats, bool decoded)
+void compare_report_measured(struct compare_report *r, const struct dk_stats *stats,
+                             bool provisional)
 {
+    if (r->provisional || provisional) {
+        r->passes = 0;
+        r->decodes = 0;
+        r->denoise_s = r->decode_s = 0;
+    }
+    r->provisional = provisional;
     r->passes += stats->unet_passes;
     r->denoise_s += stats->denoise_s;
-    if (!decoded) return;
     r->decodes++;
     r->decode_s += stats->decode_s;
 }

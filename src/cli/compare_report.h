@@ -22,6 +22,7 @@ struct compare_report {
     double denoise_s;
     size_t decodes;
     double decode_s;
+    bool provisional; /* what was measured is of the warming up: the first real cell replaces it */
     bool in_reference;
     int cell_passes; /* of the cell being made */
     double told_s;
@@ -34,7 +35,7 @@ void compare_report_free(struct compare_report *report);
 double compare_report_estimate(const struct compare_report *report, long long passes,
                                size_t decodes);
 void compare_report_measured(struct compare_report *report, const struct dk_stats *stats,
-                             bool decoded);
+                             bool provisional);
 
 void compare_report_plan(struct compare_report *report);
 /* A dk_hooks.progress; user is the report. */

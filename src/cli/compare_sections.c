@@ -52,12 +52,14 @@ static size_t cell_number(const struct axes *axes, const size_t at[MAX_AXES])
     return number;
 }
 
+/* A single prompt stands in every title; of the other axes, those that make pages. */
 static char *make_title(const struct axes *axes, const size_t at[MAX_AXES])
 {
-    char *title = text_copy("");
+    const struct values *prompts = &axes_find(axes, "prompt")->values;
+    char *title = text_copy(prompts->n_items == 1 ? prompts->items[0] : "");
     for (size_t i = 0; i < axes->n_pages; i++) {
         char *heading = axis_heading(&axes->items[axes->pages[i]], at[axes->pages[i]]);
-        char *longer = text_format("%s%s%s", title, i ? ", " : "", heading);
+        char *longer = text_format("%s%s%s", title, *title ? ", " : "", heading);
         free(title);
         free(heading);
         title = longer;

@@ -97,9 +97,8 @@ static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band 
     const struct comparison *c = sheet->comparison;
     const struct section *s = band->section;
     const struct axes *axes = &c->axes;
-    canvas_words(cr, *s->title ? s->title : axes_find(axes, "prompt")->values.items[0],
-                 "Sans Bold 11", 1, sheet->left_px + (double)n * sheet->column_px - GAP_PX, 0,
-                 GAP_PX, y + 6);
+    canvas_words(cr, s->title, "Sans Bold 11", 1,
+                 sheet->left_px + (double)n * sheet->column_px - GAP_PX, 0, GAP_PX, y + 6);
     y += TITLE_PX;
     for (size_t x = 0; x < n; x++) {
         char *heading = axis_heading(&axes->items[axes->columns], first + x);
