@@ -80,9 +80,8 @@ struct dk_solver_options {
     bool lower_order_final; /* lower orders at the end of a short run */
     bool euler_at_final;    /* the last step by order 1 whatever the length */
     bool skip_prk_steps;    /* PNDM: no Runge-Kutta start */
-    bool
-        combine_v; /* PNDM: slopes of a v model as they are, as diffusers does (not a key of its) */
-    bool variance_large;          /* DDPM: variance_type "fixed_large" */
+    bool combine_v;         /* PNDM: slopes of a v model as they are (not a key of diffusers) */
+    bool variance_large;    /* DDPM: variance_type "fixed_large" */
     int original_inference_steps; /* LCM, TCD: the grid they were distilled on, 50 */
     double timestep_scaling;      /* LCM: 10 */
     double s_churn, s_noise; /* Karras et al. 2022, algorithm 2 (not diffusers keys): 0 and 1 */
@@ -127,19 +126,18 @@ struct dk_step {
 };
 
 enum dk_scheduler_flags {
-    DK_EXPLODING = 1, /* written in the variance exploding form */
-    DK_ANY_FORM = 2,  /* written for (1) as it stands: right in either form. This or DK_EXPLODING:
-                         also for EDM */
-    DK_ZERO_ALPHA =
-        4, /* can start at alpha 0 exactly (zero terminal SNR); others start just below it */
-    DK_INTEGER_T = 8,        /* spaced timesteps are whole numbers, */
+    DK_EXPLODING = 1,  /* written in the variance exploding form */
+    DK_ANY_FORM = 2,   /* written for (1) as it stands: right in either form. This or DK_EXPLODING:
+                          also for EDM */
+    DK_ZERO_ALPHA = 4, /* can start at alpha 0 exactly (zero terminal SNR); others just below it */
+    DK_INTEGER_T = 8,  /* spaced timesteps are whole numbers, */
     DK_INTEGER_SIGMA_T = 16, /* and so are those of a config's sigma schedule */
     DK_DROPS_LAST = 32,      /* spaces N + 1 timesteps and drops the last (the DPM-Solver family) */
-    DK_FULL_RANGE =
-        64, /* a config's sigma schedule spans the training range, not that of the spacing */
-    DK_ALPHA_END = 128,   /* ends where the config's set_alpha_to_one says, */
-    DK_FIRST_ALPHA = 256, /* and at alpha_bar[0] where it says nothing (PNDM) */
-    DK_SIGMA_END = 512,   /* ends where the config's final_sigmas_type says */
+    DK_FULL_RANGE = 64,      /* a config's sigma schedule spans the training range, not the
+                                spacing's */
+    DK_ALPHA_END = 128,      /* ends where the config's set_alpha_to_one says, */
+    DK_FIRST_ALPHA = 256,    /* and at alpha_bar[0] where it says nothing (PNDM) */
+    DK_SIGMA_END = 512,      /* ends where the config's final_sigmas_type says */
     DK_CLIPS = 1024,      /* x0 is clipped to +-1 unless the config says otherwise (DDIM, DDPM) */
     DK_RAW_EPS = 2048,    /* eps stays what the U-Net said when x0 is clipped (DDIM) */
     DK_STOCHASTIC = 4096, /* draws noise; with DK_ETA only if eta is above 0 */
