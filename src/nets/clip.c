@@ -175,8 +175,8 @@ static struct tensor layers_forward(const struct clip *clip, int from, int end, 
     return x;
 }
 
-/* The end of the text, where pooling reads: the first eos_id, or the first maximum. ids [tokens].
- */
+/* The end of the text, where pooling reads: the first eos_id, or the first maximum.
+ * ids [tokens]. */
 static int64_t end_of_text(const struct clip *clip, const int32_t *ids, int64_t tokens)
 {
     int64_t largest = 0;
@@ -189,8 +189,8 @@ static int64_t end_of_text(const struct clip *clip, const int32_t *ids, int64_t 
                : largest; /* a text without eos_id pools its first token, as in transformers */
 }
 
-/* The end-of-text row of each sample, normed and projected: [n, projection or c]. x [n, tokens, c].
- */
+/* The end-of-text row of each sample, normed and projected: [n, projection or c]. x [n,
+ * tokens, c]. */
 static struct tensor pool(const struct clip *clip, struct ops *o, struct tensor x,
                           const int32_t *ids)
 {

@@ -17,8 +17,8 @@ struct clip_config {
 
 struct clip;
 
-/* Names as in transformers (text_model.encoder.layers.0 ...). The weights must outlive the network.
- */
+/* Names as in transformers (text_model.encoder.layers.0 ...).
+ * The weights must outlive the network. */
 struct clip *clip_load(const struct clip_config *config, struct weights *weights,
                        struct dk_error *err);
 void clip_free(struct clip *clip);
@@ -27,8 +27,8 @@ int64_t clip_width(const struct clip *clip);
 int64_t clip_tokens(const struct clip *clip); /* the context length the position table allows */
 int64_t clip_vocabulary(const struct clip *clip);
 int clip_layers(const struct clip *clip);
-int64_t clip_projection(
-    const struct clip *clip); /* width of pooled after text_projection; 0: there is none */
+/* Width of pooled after text_projection; 0: there is none. */
+int64_t clip_projection(const struct clip *clip);
 
 struct clip_output {
     struct tensor hidden; /* [n, tokens, width] */

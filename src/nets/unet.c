@@ -37,14 +37,6 @@ int64_t unet_pooled_width(const struct unet *unet)
     if (!weight_exists(&unet->added1.weight)) return 0;
     return linear_in(&unet->added1) - (int64_t)N_TIME_IDS * unet->added_time_width;
 }
-int unet_levels(const struct unet *unet)
-{
-    return unet->n_levels;
-}
-int unet_size_multiple(const struct unet *unet)
-{
-    return 1 << (unet->n_levels - 1);
-}
 
 void unet_set_probe(struct unet *unet, unet_probe *probe, void *user)
 {

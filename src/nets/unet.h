@@ -44,13 +44,10 @@ void unet_free(struct unet *unet);
 int64_t unet_in_channels(const struct unet *unet);
 int64_t unet_out_channels(const struct unet *unet);
 int64_t unet_context_width(const struct unet *unet);
-int64_t
-unet_pooled_width(const struct unet *unet); /* width of the pooled text SDXL adds; 0: none */
-int64_t
-unet_guidance_width(const struct unet *unet); /* time_cond_proj_dim of LCM models; 0: none */
-int unet_levels(const struct unet *unet);
-int unet_size_multiple(
-    const struct unet *unet); /* latent sides that are multiples of this need no odd resizing */
+/* Width of the pooled text SDXL adds; 0: none. */
+int64_t unet_pooled_width(const struct unet *unet);
+/* time_cond_proj_dim of LCM models; 0: none. */
+int64_t unet_guidance_width(const struct unet *unet);
 
 /*
  * What stays the same over the steps of a run: keys and values of every cross-attention, computed

@@ -47,8 +47,8 @@ struct layer {
     struct transformer attention;
 };
 
-/* A block of the paper: layers, then a convolution that changes the size (none in the mid block).
- */
+/* A block of the paper:
+ * layers, then a convolution that changes the size (none in the mid block). */
 struct level {
     struct layer layers[UNET_MAX_LAYERS];
     int n_layers;

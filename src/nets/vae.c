@@ -1,5 +1,4 @@
-/* vae.c - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G).
- */
+/* vae.c - the autoencoder between pixels and latents (arXiv:2112.10752, app. G). */
 /* SPDX-License-Identifier: MIT */
 #include "nets/vae.h"
 
@@ -47,8 +46,8 @@ struct vae {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* diffusers renamed the four matrices in 0.15; LDM files have the short names as 1x1 convolutions.
- */
+/* diffusers renamed the four matrices in 0.15;
+ * LDM files have the short names as 1x1 convolutions. */
 static const char *const SPELLINGS[][5] = {
     {"to_q", "to_k", "to_v", "to_out.0", "group_norm"},
     {"query", "key", "value", "proj_attn", "group_norm"},

@@ -1,5 +1,4 @@
-/* vae.h - the autoencoder between pixels and latents (AutoencoderKL: arXiv:2112.10752, appendix G).
- */
+/* vae.h - the autoencoder between pixels and latents (arXiv:2112.10752, app. G). */
 /* SPDX-License-Identifier: MIT */
 #ifndef NETS_VAE_H
 #define NETS_VAE_H
