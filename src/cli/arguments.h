@@ -21,8 +21,8 @@ struct arguments {
     size_t n_listed;
 };
 
-/* argv starts behind the command's name. False with a sentence for what the command does not know.
- */
+/* argv starts behind the command's name.
+ * False with a sentence for what the command does not know. */
 bool arguments_read(int argc, char **argv, enum command command, const char *command_name,
                     struct request *request, struct arguments *arguments, struct dk_error *err);
 void arguments_free(struct arguments *arguments);

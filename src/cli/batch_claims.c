@@ -109,8 +109,8 @@ static char *claim_path(const struct claims *claims, const char *name, int gener
     return text_format("%s/%s.%d", claims->folder, name, generation);
 }
 
-/* False when there is no such file. A claim being written is read as "", and so judged by its age.
- */
+/* False when there is no such file. A claim being written is read as "",
+ * and so judged by its age. */
 static bool read_claim(const char *path, char text[CLAIM_BYTES])
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);

@@ -22,8 +22,7 @@ struct manifest_entry {
     char *job, *file;
     char sha256[65];
     long long size_bytes, index;
-    long long
-        at; /* where its line is, of line_bytes: a line in memory would take ten times the room */
+    long long at; /* where its line begins: lines in memory would take ten times the room */
     size_t line_bytes;
     bool is_done;
     bool is_new; /* appended after manifest_open */
@@ -52,8 +51,8 @@ json_t *manifest_line(const struct manifest *manifest, const struct manifest_ent
 bool manifest_append(const char *path, const json_t *line, struct claims *claims,
                      struct dk_error *err);
 
-/* True for a relative name without "..", hidden parts or empty ones: manifests are copied around.
- */
+/* True for a relative name without "..", hidden parts or empty ones:
+ * manifests are copied around. */
 bool manifest_is_inside(const char *file);
 
 /* SHA-256 and size of a file. */

@@ -5,7 +5,6 @@
 #include "say.h"
 #include "text.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,8 +12,8 @@ struct tally_slot {
     size_t number;
 };
 
-/* FNV-1a. Keys are prompts and file names of the user's own; nobody gains by making them collide.
- */
+/* FNV-1a. Keys are prompts and file names of the user's own;
+ * nobody gains by making them collide. */
 static size_t hash(const char *key)
 {
     uint64_t h = 14695981039346656037u;

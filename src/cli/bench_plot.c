@@ -105,8 +105,8 @@ static void draw_roof(cairo_t *c, const struct axes *a, const struct dk_machine 
     plot_text(c, WIDTH - RIGHT, y_of(a, peak) - 6, ALIGN_RIGHT, label);
 }
 
-/* Okabe and Ito's colours, told apart by colour-blind readers too; the area is the share of time.
- */
+/* Okabe and Ito's colours, told apart by colour-blind readers too;
+ * the area is the share of time. */
 static void draw_points(cairo_t *c, const struct axes *a, const struct bench *bench)
 {
     static const double colours[BENCH_PHASES][3] = {

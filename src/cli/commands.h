@@ -21,8 +21,8 @@ const struct command_row *command_at(size_t index); /* NULL after the last */
 const struct command_row *command_find(const char *name);
 const char *command_nearest(const char *word);
 
-/* argv is what request and arguments were read from: render reads it again over a picture's record.
- */
+/* argv is what request and arguments were read from:
+ * render reads it again over a picture's record. */
 int render_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int info_run(struct request *request, struct arguments *arguments, int argc, char **argv);
 int schedulers_run(struct request *request, struct arguments *arguments, int argc, char **argv);

@@ -1,5 +1,4 @@
-/* compare_measure.c - the numbers of a comparison: per cell, per setting, and the answers drawn
- * from them. */
+/* compare_measure.c - the numbers of a comparison: cells, settings, answers. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_measure.h"
 

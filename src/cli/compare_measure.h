@@ -1,5 +1,4 @@
-/* compare_measure.h - the numbers of a comparison: per cell, per setting, and the answers drawn
- * from them. */
+/* compare_measure.h - the numbers of a comparison: cells, settings, answers. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_COMPARE_MEASURE_H
 #define CLI_COMPARE_MEASURE_H

@@ -1,5 +1,4 @@
-/* compare_plan.c - from axes to cells: every picture of a comparison, and what it is measured
- * against. */
+/* compare_plan.c - from axes to cells: every picture, and what it is measured against. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_plan.h"
 

@@ -1,5 +1,4 @@
-/* compare_plan.h - from axes to cells: every picture of a comparison, and what it is measured
- * against. */
+/* compare_plan.h - from axes to cells: every picture, and what it is measured against. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_COMPARE_PLAN_H
 #define CLI_COMPARE_PLAN_H

@@ -1,5 +1,4 @@
-/* help.c - help pages, version and shell completions, all from the tables of commands and options.
- */
+/* help.c - help pages, version and shell completions, from the tables of commands and options. */
 /* SPDX-License-Identifier: MIT */
 #include "help.h"
 

@@ -1,5 +1,4 @@
-/* help.h - help pages, version and shell completions, all from the tables of commands and options.
- */
+/* help.h - help pages, version and shell completions, from the tables of commands and options. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_HELP_H
 #define CLI_HELP_H

@@ -5,7 +5,6 @@
 #include "say.h"
 #include "text.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,8 +67,8 @@ static json_t *texts_to_json(const struct dk_texts *texts)
     return object;
 }
 
-/* The record's own keys first, so that {"seed", "steps", ...} are where --json of render has them.
- */
+/* The record's own keys first, so that "seed", "steps", ...
+ * are where --json of render has them. */
 static void print_record_json(const char *path, const struct record *record)
 {
     json_t *object = record->settings ? json_deep_copy(record->settings) : json_object();

@@ -4,9 +4,8 @@
 #define CLI_METADATA_H
 
 /*
- *   struct request ──> "darkroom"    exact JSON, every setting under its option's name   ──> struct
- * request └──> "parameters"  A1111's text, which many other programs understand  ──>
- * (approximately)
+ *   struct request ─┬─> "darkroom"    exact JSON, settings under their options' names ─> the same
+ *                   └─> "parameters"  A1111's text, which other programs understand   ─> about that
  *
  * Both depend on the settings, the model and the kernels alone: no date, no file name, no thread
  * count, so that a picture made again from its own record has the same bytes. docs/metadata.md

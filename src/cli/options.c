@@ -488,8 +488,8 @@ bool option_set_json(struct request *request, const struct option *option, const
     case JSON_TRUE:
     case JSON_FALSE:
         if (option_takes_value(option)) break;
-        /* The key is the option's name: "no-prompt-syntax": true is the same as --no-prompt-syntax.
-         */
+        /* The key is the option's name:
+         * "no-prompt-syntax": true is the same as --no-prompt-syntax. */
         return option_set(request, option, json_is_true(value) ? "true" : "false", err);
     case JSON_INTEGER:
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));

@@ -4,12 +4,11 @@
 #define CLI_OPTIONS_H
 
 /*
- *   argv, a line of a job file ──> option_set      ┐                     ┌─> option_get ──> --json,
- * PNG metadata a JSON object, a PNG record ─> option_set_json ┴─> struct request ───┴─> the library
+ *   argv, a line of a job file  ─> option_set      ─┐                  ┌─> option_get ─> JSON, PNG
+ *   a JSON object, a PNG record ─> option_set_json ─┴> struct request ─┴─> the library
  *
  * A row says what an option is called, which values it takes, which commands know it and where its
- * value is kept.
- * --help, "did you mean", shell completions, job files and metadata read the same rows. To add an
+ * value is kept. --help, "did you mean", shell completions, job files and metadata read the same rows. To add an
  * option, add a field to struct request (or use one of the library's) and a row to options.c.
  */
 
@@ -131,8 +130,7 @@ bool request_given(const struct request *request, const char *name);
 
 /*
  * Stores a value given as text. value is NULL for flags (or "true"/"false"). The sentence in err
- * starts with
- * "--name". Text is copied, so value may go away.
+ * starts with "--name". Text is copied, so value may go away.
  */
 bool option_set(struct request *request, const struct option *option, const char *value,
                 struct dk_error *err);

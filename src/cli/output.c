@@ -1,5 +1,4 @@
-/* output.c - where files go: names from templates, numbers against collisions, checks before the
- * work. */
+/* output.c - where files go: names from templates, numbers against collisions, early checks. */
 /* SPDX-License-Identifier: MIT */
 #include "output.h"
 
@@ -8,7 +7,6 @@
 #include "text.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

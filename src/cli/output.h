@@ -1,5 +1,4 @@
-/* output.h - where files go: names from templates, numbers against collisions, checks before the
- * work. */
+/* output.h - where files go: names from templates, numbers against collisions, early checks. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H

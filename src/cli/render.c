@@ -27,8 +27,7 @@ struct run {
     int n_made;
 };
 
-/* ---- what is asked for
- * --------------------------------------------------------------------------- */
+/* ---- what is asked for --------------------------------------------------------------------- */
 
 /* 32 bits: few digits to type, exact in every JSON reader, and what A1111 takes. */
 static bool draw_seed(struct request *request, struct dk_error *err)
@@ -114,8 +113,7 @@ static void say_replaced(const struct request *request)
     free(sentence);
 }
 
-/* ---- the model
- * ----------------------------------------------------------------------------------- */
+/* ---- the model ----------------------------------------------------------------------------- */
 
 static void warn(void *user, const char *sentence)
 {
@@ -161,8 +159,7 @@ static void compare_provenance(struct run *run)
         say_note("%s was made by darkroom %s, this is %s", run->request->from, version, DK_VERSION);
 }
 
-/* ---- what was done
- * -------------------------------------------------------------------------------- */
+/* ---- what was done ------------------------------------------------------------------------- */
 
 static double milliseconds(double seconds)
 {
@@ -245,8 +242,7 @@ static void report_dry(const struct run *run, const char *output)
     json_decref(object);
 }
 
-/* ---- making pictures
- * ------------------------------------------------------------------------------- */
+/* ---- making pictures ----------------------------------------------------------------------- */
 
 struct writing {
     const struct dk_image *image;
@@ -280,8 +276,8 @@ static char *write_picture(const struct run *run, const char *path, const struct
     return name;
 }
 
-/* "NAME.preview.png", or the first numbered one that is free: an existing file is nobody's to lose.
- */
+/* "NAME.preview.png", or the first numbered one that is free:
+ * an existing file is nobody's to lose. */
 static char *preview_name(const char *path)
 {
     size_t n = strlen(path);

@@ -167,8 +167,8 @@ static char fold(char c)
     return c == '_' ? '-' : (char)tolower((unsigned char)c);
 }
 
-/* Optimal string alignment: row i of the table holds the distances from the first i letters of a.
- */
+/* Optimal string alignment:
+ * row i of the table holds the distances from the first i letters of a. */
 size_t text_distance(const char *a, const char *b, size_t limit)
 {
     size_t na = strlen(a), nb = strlen(b);
@@ -218,8 +218,8 @@ const char *text_nearest(const char *word, const char *const *names)
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
-/* C0, DEL and C1 (in UTF-8: C2 80 to C2 9F) are what terminals obey; invalid bytes go the same way.
- */
+/* C0, DEL and C1 (in UTF-8: C2 80 to C2 9F) are what terminals obey;
+ * invalid bytes go the same way. */
 static void print_safely(FILE *stream, const char *text, const char *indent)
 {
     size_t n_bytes = strlen(text);

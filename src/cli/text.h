@@ -40,8 +40,8 @@ size_t text_distance(const char *a, const char *b, size_t limit);
  */
 const char *text_nearest(const char *word, const char *const *names);
 
-/* Prints text with control characters as \n, \t or \xNN, so that no file can talk to the terminal.
- */
+/* Prints text with control characters as \n, \t or \xNN,
+ * so that no file can talk to the terminal. */
 void text_print(FILE *stream, const char *text);
 /* The same, but line feeds stay and every line after the first starts with indent. */
 void text_print_lines(FILE *stream, const char *text, const char *indent);
