@@ -1,5 +1,4 @@
-/* config.c - reads the config.json of U-Net, VAE and text encoder, or guesses them from the
- * tensors. */
+/* config.c - reads the config.json of each network, or guesses it from the tensors. */
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/config.h"
 
@@ -294,8 +293,7 @@ bool config_read_clip(const char *path, struct config_clip *out, struct dk_error
     return read_file(path, parse_clip, out, err);
 }
 
-/* ---- beside a single file ---------------------------------------------------------------------
- */
+/* ---- beside a single file ------------------------------------------------------------------ */
 
 bool config_read_beside(const char *path, json_t **out, struct dk_error *err)
 {
@@ -364,8 +362,8 @@ static int64_t dim_of(const struct weights *weights, const char *name, int i)
     return w && i < w->rank ? w->dim[i] : 0;
 }
 
-/* 32 groups in all released models; what does not divide gets the largest power of two that does.
- */
+/* 32 groups in all released models;
+ * what does not divide gets the largest power of two that does. */
 static int guess_groups(int64_t channels)
 {
     int n = 32;

@@ -10,7 +10,6 @@
 #include "pipeline/find.h"
 #include "pipeline/memory.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

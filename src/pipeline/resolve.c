@@ -63,8 +63,8 @@ bool resolve_guided_at(const struct dk_settings *job, int call, int n_calls)
     return at >= job->guidance_from && at < job->guidance_to;
 }
 
-/* One side: a multiple of what the VAE needs, or an error that names the nearest sizes that work.
- */
+/* One side: a multiple of what the VAE needs,
+ * or an error that names the nearest sizes that work. */
 static bool check_side(const char *name, int px, int multiple, struct dk_error *err)
 {
     if (px < multiple || px > MAX_SIDE_PX)

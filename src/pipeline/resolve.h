@@ -1,5 +1,4 @@
-/* resolve.h - settings: what is open is filled in, what cannot work is refused, before anything
- * runs. */
+/* resolve.h - settings: what is open is filled in, what cannot work is refused. */
 /* SPDX-License-Identifier: MIT */
 #ifndef PIPELINE_RESOLVE_H
 #define PIPELINE_RESOLVE_H

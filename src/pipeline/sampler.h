@@ -59,8 +59,8 @@ double sampler_timestep(const struct sampler *sampler, int call);
 double sampler_sigma(const struct sampler *sampler, int call); /* sqrt((1 - a) / a) at the call */
 double sampler_init_sigma(const struct sampler *sampler);
 int sampler_steps(const struct sampler *sampler); /* n_steps, or the length of the list */
-double sampler_guidance(
-    const struct sampler *sampler); /* the scale its models are made for; 0: it does not say */
+/* The guidance scale its models are made for; 0: it does not say. */
+double sampler_guidance(const struct sampler *sampler);
 bool sampler_distilled(const struct sampler *sampler); /* made for models distilled to few steps */
 /* One sentence about a plan that will work badly, or NULL. Lives as long as the sampler. */
 const char *sampler_warning(const struct sampler *sampler);

@@ -102,8 +102,8 @@ static void apply_weights(struct tensor hidden, const float *weights)
     }
 }
 
-/* The tokens of a text by encoder i, padded to its chunks. Free with prompt_free, also on failure.
- */
+/* The tokens of a text by encoder i, padded to its chunks.
+ * Free with prompt_free, also on failure. */
 static bool tokens_of(const struct text_encoders *e, int i, const struct cache_entry *entry,
                       struct prompt *out, struct dk_error *err)
 {
