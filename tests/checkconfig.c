@@ -1,5 +1,4 @@
-/* checkconfig.c - what is read from a network's config.json, what is refused, and what is guessed.
- */
+/* checkconfig.c - what is read from a network's config.json, refused, and guessed. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "pipeline/config.h"

@@ -1,5 +1,4 @@
-/* checkmemory.c - the limit on work memory: told before the start, kept, and without effect on
- * pictures. */
+/* checkmemory.c - the limit on work memory: told before the start, kept, without effect. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "pipeline/memory.h"
@@ -50,8 +49,8 @@ static size_t needed(const struct dk_model *model, size_t n, int width_px, bool 
     return memory_work_bytes(model, &r);
 }
 
-/* Three pictures together; with memory for one they are made one after the other and are the same.
- */
+/* Three pictures together; with memory for one they are made one after the other
+ * and are the same. */
 static void check_groups(void)
 {
     struct dk_image free_images[N] = {{0}}, tight_images[N] = {{0}};

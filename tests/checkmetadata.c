@@ -1,5 +1,4 @@
-/* checkmetadata.c - text chunks of other programs and of nobody, as `darkroom info` and `--from`
- * read them. */
+/* checkmetadata.c - text chunks of other programs and of nobody, as the program reads them. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "darkroom.h"
@@ -7,7 +6,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 static const char *program, *folder;
 

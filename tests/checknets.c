@@ -22,8 +22,7 @@
 
 static const double TEXT_TOLERANCE = 2e-5, UNET_TOLERANCE = 2e-5, VAE_TOLERANCE = 5e-5;
 
-/* ---- the bench: operations with an arena, and golden tensors by name
- * ----------------------------- */
+/* ---- the bench: operations with an arena, and golden tensors by name ----------------------- */
 
 struct bench {
     struct dk_error err;
@@ -141,8 +140,7 @@ static void compare(struct bench *b, struct tensor got, struct tensor want, doub
           largest(want));
 }
 
-/* ---- text encoders -----------------------------------------------------------------------------
- */
+/* ---- text encoders ------------------------------------------------------------------------- */
 
 struct text_case {
     const char *model, *folder, *tag;
@@ -203,8 +201,7 @@ static void check_text(struct bench *b)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_text_case(b, &cases[i]);
 }
 
-/* ---- U-Net -------------------------------------------------------------------------------------
- */
+/* ---- U-Net --------------------------------------------------------------------------------- */
 
 static struct unet *open_unet(struct bench *b, const char *model, struct weights *weights)
 {
@@ -415,8 +412,7 @@ static void check_dry(struct bench *b)
     close_weights(b, weights);
 }
 
-/* ---- VAE ---------------------------------------------------------------------------------------
- */
+/* ---- VAE ----------------------------------------------------------------------------------- */
 
 struct vae_probing {
     struct bench *bench;
@@ -484,8 +480,7 @@ static void check_vae_model(struct bench *b, const char *model)
     weights_close(golden);
 }
 
-/* ---- single files ------------------------------------------------------------------------------
- */
+/* ---- single files -------------------------------------------------------------------------- */
 
 /* The same networks from an LDM file with its numbers beside it. */
 static void check_single_file(struct bench *b, const char *model)
@@ -557,8 +552,7 @@ static void check_guess(struct bench *b)
     weights_close(golden);
 }
 
-/* ---- models made of others: distilled, spelled otherwise, damaged
- * -------------------------------- */
+/* ---- models made of others: distilled, spelled otherwise, damaged -------------------------- */
 
 #define MAX_TENSORS 1024
 
@@ -914,8 +908,8 @@ struct nets {
     const struct clip_config *clip;
 };
 
-/* Writes text over the header at at, loads, puts back what was there. The error names the tensor.
- */
+/* Writes text over the header at at, loads, puts back what was there.
+ * The error names the tensor. */
 static void check_damage(struct bench *b, FILE *f, const char *header, const char *at,
                          const char *text, const struct nets *nets, const char *name)
 {

@@ -1,5 +1,4 @@
-/* checkpipeline - whole runs against the reference pipelines, and what a run must never depend on.
- */
+/* checkpipeline.c - whole runs against the reference, and what they must not depend on. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "darkroom.h"
@@ -241,8 +240,8 @@ static void check_guided_part(void)
     dk_model_close(model);
 }
 
-/* Everything that can be refused is refused by dk_resolve, with a sentence that names the way out.
- */
+/* Everything that can be refused is refused by dk_resolve,
+ * with a sentence that names the way out. */
 static void check_refusals(void)
 {
     struct dk_error err = {0};
