@@ -126,6 +126,11 @@ ends 3 'no such' "$dk" dog --seed 1 --steps 1 --count 3 -o 'only-{index}/x.png'
 check 'the first is there' test -s only-1/x.png
 
 # A failing standard output stops the run after the picture in hand.
+# A file beyond ulimit -f is a failure with a sentence, not a signal, and leaves nothing.
+mkdir limited
+ends 1 'limited/x.png: cannot write: File too large' sh -c "ulimit -f 1 && '$dk' dog --steps 1 --seed 1 -q -o limited/x.png"
+check 'nothing is left' test -z "$(ls -A limited)"
+
 if [ -c /dev/full ]; then
     ends 1 'standard output: cannot write: No space' sh -c "'$dk' dog --steps 1 --seed 1 --count 3 --json -o full.png >/dev/full"
     check 'one picture was made' test -s full-1.png -a ! -e full-2.png

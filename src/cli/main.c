@@ -180,6 +180,7 @@ int main(int argc, char **argv)
 {
     keep_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with a sentence */
+    signal(SIGXFSZ, SIG_IGN); /* and so does one beyond ulimit -f, which else leaves half a file */
     int status = run(argc, argv);
     if ((status == EXIT_DONE || status == EXIT_PARTLY) && !say_flush()) status = EXIT_FAILED;
     return status;
