@@ -1,5 +1,4 @@
-/* checkkernels.c - every instruction set's inner loops against the scalar reference, and that
- * against known values. */
+/* checkkernels.c - every instruction set's inner loops against the scalar reference. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "kernels/kernels.h"
@@ -508,8 +507,8 @@ static void check_winograd(const struct kernels *s, const struct kernels *f, enu
         close_to(p, 1e-3, 0, "wino_output");
 }
 
-/* The three transforms together are a 3x3 convolution: 4x4 outputs of one 6x6 tile, by plain loops.
- */
+/* The three transforms together are a 3x3 convolution: 4x4 outputs of one 6x6 tile,
+ * by plain loops. */
 static void check_winograd_identity(const struct kernels *f)
 {
     float d[36 * 8], g[9 * 8], v[36 * 8], u[36 * 8], m[36 * 8], y[16 * 8];

@@ -1,5 +1,4 @@
-/* checkops.c - the whole-tensor operations against plain loops, alone and in batches, with 1 to 4
- * threads. */
+/* checkops.c - the whole-tensor operations against plain loops, with 1 to 4 threads. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "kernels/kernels.h"

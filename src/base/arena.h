@@ -9,8 +9,7 @@
  *
  *     size_t mark = arena_mark(a);
  *     struct tensor t = ... several operations ...;
- *     t = tensor_keep(a, mark, t);          // t slides down to the mark, everything above is free
- * again
+ *     t = tensor_keep(a, mark, t);     // t slides down to the mark, all above it is free again
  */
 
 #include "base/error.h"
@@ -30,8 +29,8 @@ struct arena {
 bool arena_open(struct arena *arena, size_t limit_bytes, struct dk_error *err);
 void arena_close(struct arena *arena);
 
-/* NULL (and DK_ERROR_MEMORY in err) when the limit is reached. size_bytes 0 gives a valid pointer.
- */
+/* NULL (and DK_ERROR_MEMORY in err) when the limit is reached.
+ * size_bytes 0 gives a valid pointer. */
 void *arena_alloc(struct arena *arena, size_t size_bytes, struct dk_error *err);
 
 size_t arena_mark(const struct arena *arena);

@@ -1,5 +1,4 @@
-/* tensor.h - what the networks compute with: activations (f32) and weights (as the file has them).
- */
+/* tensor.h - activations (f32) and weights (as the file has them). */
 /* SPDX-License-Identifier: MIT */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H

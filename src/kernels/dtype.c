@@ -53,8 +53,8 @@ static float f16_value(uint32_t h)
     return sign ? -value : value;
 }
 
-/* Four exponent bits (bias 7), three of mantissa, no infinity, NaN is all ones (arXiv:2209.05433).
- */
+/* Four exponent bits (bias 7), three of mantissa, no infinity,
+ * NaN is all ones (arXiv:2209.05433). */
 static float f8_e4m3_value(uint32_t b)
 {
     uint32_t rest = b & 0x7fu;

@@ -49,8 +49,7 @@ struct gemm {
     bool geglu;
     const float *residual; /* laid out as c, or NULL */
     float *partial;        /* [m][GEMM_PANEL] scratch, 32-byte aligned */
-    const float
-        *next_b; /* the panel to be multiplied after this one, to be fetched meanwhile; or NULL */
+    const float *next_b; /* the panel multiplied after this one, fetched meanwhile; or NULL */
 };
 
 /* Winograd F(4x4, 3x3): input tiles of 6x6 become 36 planes, so do 3x3 weights; outputs are 4x4
@@ -80,8 +79,8 @@ struct kernels {
     /* out[k] = values of a row of weights; k fills whole blocks. */
     void (*unpack)(enum dtype dtype, float *out, const void *row, size_t k);
 
-    /* out[k][GEMM_PANEL] = columns from n rows of k floats, ld apart; columns n and on become zero.
-     */
+    /* out[k][GEMM_PANEL] = columns from n rows of k floats, ld apart;
+     * columns n and on become zero. */
     void (*pack)(float *out, const float *rows, size_t ld, size_t n, size_t k);
 
     void (*gemm)(const struct gemm *g);

@@ -1,5 +1,4 @@
-/* attention.c - softmax(q k^T / sqrt(d)) v in tiles, the scores never stored whole
- * (arXiv:2205.14135). */
+/* attention.c - softmax(q k^T / sqrt(d)) v in tiles (arXiv:2205.14135). */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
 #include "ops/meter.h"

@@ -58,7 +58,7 @@ void pack_cache_clear(struct pack_cache *cache)
     cache->n_entries = 0;
 }
 
-size_t pack_cache_bytes(const struct pack_cache *cache)
+static size_t held_bytes(const struct pack_cache *cache)
 {
     return cache ? arena_mark(&cache->arena) - cache->start : 0;
 }
@@ -89,7 +89,7 @@ float *pack_cache_get(struct pack_cache *cache, const void *weight, enum pack_ki
     if (!cache) return NULL;
     struct entry *e = find(cache, weight, kind, size_bytes);
     if (!e->data) {
-        size_t used = pack_cache_bytes(cache);
+        size_t used = held_bytes(cache);
         if (cache->n_entries == MAX_ENTRIES || used > cache->limit_bytes ||
             size_bytes > cache->limit_bytes - used)
             return NULL;

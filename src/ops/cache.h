@@ -18,7 +18,6 @@ void pack_cache_close(struct pack_cache *cache);
 
 /* Forgets everything (weights have changed). */
 void pack_cache_clear(struct pack_cache *cache);
-size_t pack_cache_bytes(const struct pack_cache *cache);
 
 /*
  * What is worth an entry: packing costs about as much as multiplying with 5 rows of activations, so

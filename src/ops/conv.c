@@ -72,8 +72,8 @@ static bool check_additions(struct ops *o, const struct conv_plan *c)
     return true;
 }
 
-/* Norm and per-channel additions become vectors: scale and shift before, one bias a sample after.
- */
+/* Norm and per-channel additions become vectors: scale and shift before,
+ * one bias a sample after. */
 static bool plan_vectors(struct ops *o, struct tensor x, struct conv_plan *c)
 {
     const struct conv_args *args = c->args;

@@ -72,7 +72,6 @@ bool group_norm_affine(struct ops *o, struct tensor x, const struct norm *norm, 
                        float *shift);
 /* LayerNorm of every row, all rows of x into y. */
 bool layer_norm_rows(struct ops *o, struct tensor x, const struct norm *norm, float *y);
-bool norm_fits(struct ops *o, struct tensor x, const struct norm *norm, const char *op);
 
 /*
  * A weight as panels: [n_panels][k * taps][GEMM_PANEL]. For a convolution k runs over taps, then

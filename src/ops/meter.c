@@ -51,8 +51,8 @@ double meter_peak_flops(const struct kernels *kernels, int n_threads)
     return best;
 }
 
-/* Copies between two arrays well beyond any cache; each byte copied is read once and written once.
- */
+/* Copies between two arrays well beyond any cache;
+ * each byte copied is read once and written once. */
 double meter_peak_bandwidth(int n_threads)
 {
     const size_t n_bytes = (size_t)128 << 20, n_blocks = 1024, block = n_bytes / n_blocks;

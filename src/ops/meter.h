@@ -36,8 +36,8 @@ struct meter {
     struct meter_entry entries[METER_MAX_PHASES][N_METER_KINDS];
 };
 
-/* An operation calls start first and stop when it has succeeded; both do nothing without a meter.
- */
+/* An operation calls start first and stop when it has succeeded;
+ * both do nothing without a meter. */
 double meter_start(const struct ops *o);
 void meter_stop(const struct ops *o, enum meter_kind kind, double start_s, double flop,
                 double bytes);

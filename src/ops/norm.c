@@ -10,7 +10,7 @@
  * of threads. */
 #define ROWS_PER_PIECE 128
 
-bool norm_fits(struct ops *o, struct tensor x, const struct norm *norm, const char *op)
+static bool fits(struct ops *o, struct tensor x, const struct norm *norm, const char *op)
 {
     int64_t c = x.dim[x.rank - 1];
     if (norm->n_groups < 0 || (norm->n_groups > 0 && (x.rank < 2 || c % norm->n_groups != 0)))
@@ -45,7 +45,7 @@ static void finish_groups(const struct norm *norm, size_t rows, size_t c, const 
 bool group_norm_affine(struct ops *o, struct tensor x, const struct norm *norm, float *scale,
                        float *shift)
 {
-    if (!norm_fits(o, x, norm, "norm")) return false;
+    if (!fits(o, x, norm, "norm")) return false;
     size_t mark = arena_mark(o->arena);
     size_t n = (size_t)x.dim[0], c = (size_t)x.dim[x.rank - 1],
            rows = (size_t)tensor_count(x) / n / c;
@@ -105,7 +105,7 @@ bool layer_norm_rows(struct ops *o, struct tensor x, const struct norm *norm, fl
 struct tensor op_norm(struct ops *o, struct tensor x, const struct norm *norm, enum act act)
 {
     double start_s = meter_start(o);
-    if (!ops_ok(o) || x.rank == 0 || !norm_fits(o, x, norm, "norm")) return (struct tensor){0};
+    if (!ops_ok(o) || x.rank == 0 || !fits(o, x, norm, "norm")) return (struct tensor){0};
     struct tensor y = tensor_new(o->arena, x.rank, x.dim, o->err);
     if (y.rank == 0) return y;
     size_t mark = arena_mark(o->arena);

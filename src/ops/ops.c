@@ -238,8 +238,8 @@ struct tensor op_sinusoids(struct ops *o, const float *values, int64_t n, int64_
         float *row = y.data + i * width;
         if (width % 2) row[width - 1] = 0; /* as the reference pads odd widths */
         for (int64_t j = 0; j < half; j++) {
-            /* In f32 throughout, as the reference: at t = 999 the rounding of the angle is visible.
-             */
+            /* In f32 throughout, as the reference:
+             * at t = 999 the rounding of the angle is visible. */
             float frequency = expf(-logf(10000.0f) * (float)j / ((float)half - shift));
             float angle = values[i] * frequency;
             row[flip ? half + j : j] = sinf(angle);

@@ -1,5 +1,4 @@
-/* product.c - rows of activations times packed weights: the engine behind linear layers and direct
- * convolutions. */
+/* product.c - rows of activations times packed weights: linear layers, convolutions. */
 /* SPDX-License-Identifier: MIT */
 #include "ops/internal.h"
 
