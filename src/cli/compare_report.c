@@ -99,7 +99,8 @@ void compare_report_warn(void *user, const char *sentence)
     say_warning(sentence);
 }
 
-void compare_report_note(struct compare_report *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct compare_report *r, const char *format,
+                                                       ...)
 {
     char text[1024];
     va_list list;
@@ -173,7 +174,7 @@ void compare_report_reference(struct compare_report *r, const struct comparison 
     if (!last) return;
     double change = problem->n_used > 1 ? problem->changes[problem->n_used - 1] : NAN;
     if (!problem->converged)
-        compare_report_note(
+        note(
             r,
             "the reference with seed %llu did not converge: at %d steps doubling still changed the "
             "latent by %.2g",

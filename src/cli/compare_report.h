@@ -49,8 +49,6 @@ void compare_report_reference(struct compare_report *report, const struct compar
 void compare_report_end(struct compare_report *report, const char *folder, int status);
 /* Each sentence once; user is the report. */
 void compare_report_warn(void *user, const char *sentence);
-void compare_report_note(struct compare_report *report, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 /* "4m 20s", "0.8 s" */
 void compare_report_time(double seconds, char text[32]);
 

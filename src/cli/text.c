@@ -167,9 +167,10 @@ static char fold(char c)
     return c == '_' ? '-' : (char)tolower((unsigned char)c);
 }
 
-/* Optimal string alignment:
- * row i of the table holds the distances from the first i letters of a. */
-size_t text_distance(const char *a, const char *b, size_t limit)
+/* Edits (insert, delete, replace, swap neighbours) that turn a into b, at most limit + 1; case is
+ * ignored. Optimal string alignment: row i of the table holds the distances from the first i
+ * letters of a. */
+static size_t count_edits(const char *a, const char *b, size_t limit)
 {
     size_t na = strlen(a), nb = strlen(b);
     if (na > LONGEST_WORD || nb > LONGEST_WORD) return limit + 1;
@@ -206,7 +207,7 @@ const char *text_nearest(const char *word, const char *const *names)
     const char *best = NULL, *longer = NULL;
     size_t best_distance = limit + 1;
     for (; *names; names++) {
-        size_t distance = text_distance(word, *names, limit);
+        size_t distance = count_edits(word, *names, limit);
         if (distance < best_distance && distance < strlen(*names)) {
             best = *names;
             best_distance = distance;

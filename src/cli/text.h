@@ -29,10 +29,6 @@ bool text_to_number(const char *text, double *value);
 /* The shortest decimal that reads back as the same double. buffer holds 32 bytes. */
 const char *text_from_number(double value, char buffer[32]);
 
-/* Edits (insert, delete, replace, swap neighbours) that turn a into b, at most limit + 1. Case is
- * ignored. */
-size_t text_distance(const char *a, const char *b, size_t limit);
-
 /*
  * The name that was probably meant by word, or NULL: names is NULL-terminated. One edit is forgiven
  * in a short word, two from 5 letters on, three from 9 on; a name that begins with the word (3
