@@ -54,7 +54,7 @@ ends 2 'expected a whole number from 1 to' "$dk" cat --count 0
 ends 2 'expected a whole number from 0 to 1024' "$dk" cat --threads 1025
 
 # What the model or the library refuses is found before the first step too.
-ends 2 'nearest that work are 60 and 64' "$dk" cat --size 61x64
+ends 2 'nearest that work are 56 and 64' "$dk" cat --size 61x64
 ends 2 '268 million pixels' "$dk" cat --size 16384x16384
 ends 2 'steps' "$dk" cat --steps 100000
 ends 2 'scheduler' "$dk" cat --scheduler eulr
@@ -133,7 +133,7 @@ name 001-5-ddim.png cat -o '{index:03}-{steps}-{scheduler}.png'
 name a-red-car-a-b-c-7.png ' a red/car: "a|b?c"..' -o '{prompt}-{seed}.png'
 name a-red.png 'a red car' -o '{prompt:6}.png'
 name '{7}.png' cat -o '{{{seed}}}.png'
-name 'emoji-64x64.png' cat -o '{model}-{size}.png'
+name 'emoji-64x64.png' cat --size 64x64 -o '{model}-{size}.png'
 name 'x-1.png' cat --count 4 -o x.png
 name 'x-01.png' cat --count 40 -o x.png
 name 'etc-passwd.png' '../../etc/passwd' -o '{prompt}.png'
