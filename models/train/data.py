@@ -179,7 +179,9 @@ def to_pixels(x):
 
 
 def sheet(pictures, columns):
-    """uint8 [n, h, w, 3] -> one PIL image, row by row"""
+    """uint8 [n, h, w, 3] -> one PIL image, row by row, the last one filled up with white"""
+    missing = -len(pictures) % columns
+    pictures = list(pictures) + [np.full_like(pictures[0], 255)] * missing
     rows = [np.concatenate(list(pictures[i:i + columns]), 1)
             for i in range(0, len(pictures), columns)]
     return Image.fromarray(np.concatenate(rows, 0))

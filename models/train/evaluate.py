@@ -280,14 +280,14 @@ class References:
 
 
 def kernel_distance(a, b):
-    """Unbiased squared MMD of two sets of vectors, kernel (x y / d + 1)^3"""
+    """Unbiased squared MMD of two sets of n vectors, kernel (x y / d + 1)^3.
+
+    a[i] and b[i] show the same prompt, so the cross term leaves out its diagonal as the others do."""
     a, b = a.flatten(1).double(), b.flatten(1).double()
-    def k(x, y):
-        return (x @ y.T / x.shape[1] + 1) ** 3
-    n, m = len(a), len(b)
-    kaa, kbb = k(a, a), k(b, b)
-    return float((kaa.sum() - kaa.diag().sum()) / (n * (n - 1)) +
-                 (kbb.sum() - kbb.diag().sum()) / (m * (m - 1)) - 2 * k(a, b).mean())
+    def mean(x, y):
+        k = (x @ y.T / x.shape[1] + 1) ** 3
+        return float((k.sum() - k.diag().sum()) / (len(k) * (len(k) - 1)))
+    return mean(a, a) + mean(b, b) - 2 * mean(a, b)
 
 
 # ---- all together ----------------------------------------------------------------------------------------
