@@ -8,8 +8,9 @@
  *   a JSON object, a PNG record ─> option_set_json ─┴> struct request ─┴─> the library
  *
  * A row says what an option is called, which values it takes, which commands know it and where its
- * value is kept. --help, "did you mean", shell completions, job files and metadata read the same rows. To add an
- * option, add a field to struct request (or use one of the library's) and a row to options.c.
+ * value is kept. --help, "did you mean", shell completions, job files and metadata read the same
+ * rows. To add an option, add a field to struct request (or use one of the library's) and a row to
+ * options.c.
  */
 
 #include "darkroom.h"
