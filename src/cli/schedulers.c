@@ -1,6 +1,7 @@
 /* schedulers.c - the commands schedulers and schedulers show. */
 /* SPDX-License-Identifier: MIT */
 #include "commands.h"
+#include "interrupt.h"
 #include "metadata.h"
 #include "output.h"
 #include "plot.h"
@@ -119,6 +120,7 @@ static bool write_plot(void *user, const char *path, bool overwrite, struct dk_e
 static bool show_plot(const struct request *request, const struct plan *plan, struct dk_error *err)
 {
     if (!request->plot) return true;
+    interrupt_install(); /* a signal waits until the file is whole */
     char *name =
         output_write(request->plot, request->force, write_plot, (void *)(uintptr_t)plan, err);
     if (name) say_note("the plot is in %s", name);
@@ -163,5 +165,6 @@ int schedulers_show_run(struct request *request, struct arguments *arguments, in
     }
     if (request->plot && (!plot_check(request->plot, &err) || !output_probe(request->plot, &err)))
         return say_failure(&err);
-    return show_plan(request, arguments->words[0], &err) ? EXIT_DONE : say_failure(&err);
+    if (!show_plan(request, arguments->words[0], &err)) return say_failure(&err);
+    return interrupt_seen() ? EXIT_INTERRUPTED : EXIT_DONE;
 }
