@@ -221,6 +221,18 @@ if [ "$status" -eq 1 ]; then ok; else bad "--scheduler ./pipe: status $status"; 
 ends 1 'device or pipe' timeout -k 1 20 "$dk" info pipe
 
 # Standard output that cannot be written is a failure.
+# What lies in a model and cannot be read is an error, not an absence: here links to nothing.
+mkdir -p torn/scheduler
+for part in model_index.json unet vae text_encoder; do ln -s "$root/models/emoji/$part" torn/; done
+ln -s nowhere torn/tokenizer
+ends 1 'torn/tokenizer/vocab.json: cannot open' "$dk" cat --dry-run -m ./torn
+rm torn/tokenizer
+ln -s "$root/models/emoji/tokenizer" torn/
+ln -s nowhere torn/scheduler/scheduler_config.json
+ends 1 'torn/scheduler/scheduler_config.json: cannot open' "$dk" cat --dry-run -m ./torn
+rm torn/scheduler/scheduler_config.json
+ends 0 '' "$dk" cat --dry-run -m ./torn
+
 if [ -c /dev/full ]; then
     ends 1 'standard output: cannot write' sh -c "'$dk' --help >/dev/full"
     ends 1 'standard output: cannot write: No space' sh -c "'$dk' --version >/dev/full"

@@ -34,6 +34,12 @@ bool path_is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+bool path_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 /*
  * The folder the running program lies in, without a slash at the end; "" when the system does not tell.
  * Where /proc is not mounted, the name the program was started by must do.

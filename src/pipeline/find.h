@@ -20,5 +20,8 @@ char *find_in_models(const char *name);
 char *path_join(const char *dir, const char *name);
 bool path_is_folder(const char *path);
 bool path_is_file(const char *path);
+/* Whether anything has that name, a link to nothing included: what is there and cannot be read is an
+ * error, not an absence. */
+bool path_exists(const char *path);
 
 #endif

@@ -67,7 +67,7 @@ static bool remember_part(struct dk_model *model, const char *name, struct weigh
 static char *config_beside(const char *path)
 {
     char *config = path_is_folder(path) ? path_join(path, "config.json") : NULL;
-    if (config && path_is_file(config)) return config;
+    if (config && path_exists(config)) return config;
     free(config);
     return NULL;
 }
@@ -140,7 +140,7 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
         good = e->clip != NULL;
         if (good) model->text.n_items++;
         char *folder = path_join(model->path, tokenizer_name);
-        if (good && ((first && options->tokenizer) || (folder && path_is_folder(folder)))) {
+        if (good && ((first && options->tokenizer) || (folder && path_exists(folder)))) {
             e->tokenizer = tokenizer_open_folder(
                 first && options->tokenizer ? options->tokenizer : folder, err);
         } else if (good &&
@@ -218,7 +218,7 @@ static bool open_scheduler(struct dk_model *model, const struct dk_model_options
     char *folder = path_join(model->path, "scheduler");
     char *config = folder ? path_join(folder, "scheduler_config.json") : NULL;
     bool good = true;
-    if (config && path_is_file(config))
+    if (config && path_exists(config))
         good = scheduler_config_read(config, &model->scheduler, err);
     free(folder);
     free(config);
@@ -293,7 +293,7 @@ static json_t *read_own(const struct dk_model *model, const char *path, const ch
                         bool *good, struct dk_error *err)
 {
     const char *text = model->checkpoint ? weights_metadata(model->checkpoint, name) : NULL;
-    if (!*good || (model->checkpoint ? !text : !path_is_file(path))) return NULL;
+    if (!*good || (model->checkpoint ? !text : !path_exists(path))) return NULL;
     json_t *object = text ? json_object_parse(text, strlen(text), 16, name, err)
                           : json_object_read(path, 1 << 20, 16, err);
     *good = object != NULL;
