@@ -7,7 +7,7 @@ cat='a cat on a red background'
 
 # The same command gives the same bytes, whatever the number of threads.
 for threads in 1 2 4; do
-    ends 0 'seed 3, 64x64, 2 steps' "$dk" "$cat" --seed 3 --steps 2 --threads $threads -o threads-$threads.png
+    ends 0 'seed 3, 128x128, 2 steps' "$dk" "$cat" --seed 3 --steps 2 --threads $threads -o threads-$threads.png
     prints "^threads-$threads.png$"
 done
 same threads-1.png threads-2.png
@@ -95,7 +95,7 @@ head -c 10240 /dev/zero | tr '\0' x >in
 ends 2 'prompt: .*shorten it' sh -c "'$dk' - --seed 1 --steps 1 <in"
 ends 0 '' "$dk" "$(printf 'bad \377 byte')" --seed 1 --steps 1 -o bad.png
 run "$dk" info bad.png && prints 'bad � byte'
-for size in 8x8 4x128 100x36; do ends 0 ", $size, " "$dk" dog --seed 1 --steps 1 --size $size -o size.png --force; done
+for size in 8x8 8x128 104x40; do ends 0 ", $size, " "$dk" dog --seed 1 --steps 1 --size $size -o size.png --force; done
 ends 2 'size' "$dk" dog --size 2x2
 ends 2 'size' "$dk" dog --size 65536x65536
 
