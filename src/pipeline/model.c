@@ -16,7 +16,7 @@
 
 #define CACHE_BYTES                                                                                \
     ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
-#define CACHE_SHARE 8 /* of a limit, one part at most goes to them */
+#define CACHE_SHARE 8   /* of a limit, one part at most goes to them */
 #define MAX_THREADS 1024
 #define CLIP_TABLE  "clip/merges.bin"
 
@@ -218,8 +218,7 @@ static bool open_scheduler(struct dk_model *model, const struct dk_model_options
     char *folder = path_join(model->path, "scheduler");
     char *config = folder ? path_join(folder, "scheduler_config.json") : NULL;
     bool good = true;
-    if (config && path_exists(config))
-        good = scheduler_config_read(config, &model->scheduler, err);
+    if (config && path_exists(config)) good = scheduler_config_read(config, &model->scheduler, err);
     free(folder);
     free(config);
     const json_t *numbers = config_beside_part(model->beside, "scheduler");
@@ -393,6 +392,12 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
         !open_scheduler(model, options, err) || !check_fit(model, err))
         return false;
     set_numbers(model, &unet, &vae);
+    if (model->checkpoint && !model->beside && !options->prediction &&
+        strcmp(model->family->name, "sd2") == 0)
+        warn(model,
+             "a single SD 2 file does not say what it predicts and is taken for epsilon; where "
+             "the pictures are noise, as with the models for 768 pixels, give --prediction "
+             "v_prediction");
     return read_preferences(model, err);
 }
 
