@@ -106,8 +106,8 @@ is "started again" "$status" 0
 is "the same files" "$(ls -A k/cells)" "$(ls -A b/cells)"
 for cell in b/cells/*; do same "$cell" "k/cells/$(basename "$cell")"; done
 
-# --- asked to stop
-run timeout -s INT 2 "$dk" compare cat -m "$tiny" --size 64x64 --steps 400,500 --seeds 1..40 --schedulers heun -o s -q
+# --- asked to stop; in the foreground timeout sends one signal, else two, and the second ends the program at once
+run timeout --foreground -s INT 2 "$dk" compare cat -m "$tiny" --size 64x64 --steps 400,500 --seeds 1..40 --schedulers heun -o s -q
 is "asked to stop" "$(grep -c 'interrupted; run the same command again' "$err")" 1
 check "no results of half a matrix" [ ! -e s/results.csv ]
 is "no temporary files" "$(find s -name '.darkroom-*.tmp' | wc -l)" 0
