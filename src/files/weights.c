@@ -181,6 +181,13 @@ bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *e
     return true;
 }
 
+size_t weights_total_bytes(const struct weights *w)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < w->n_items; i++) bytes += weights_byte_count(&w->items[i]);
+    return bytes;
+}
+
 void weights_release(const struct weights *w)
 {
     for (size_t i = 0; i < w->n_items; i++)

@@ -71,6 +71,8 @@ int weights_dtype_bytes(enum dtype dtype);
 /* Values and bytes of one tensor. */
 size_t weights_value_count(const struct weight *weight);
 size_t weights_byte_count(const struct weight *weight);
+/* Bytes of all tensors together. */
+size_t weights_total_bytes(const struct weights *weights);
 
 /*
  * Finding tensors while a network is built. Names are printf-formatted after prefix. The first

@@ -60,8 +60,7 @@ static size_t largest_part_bytes(const struct dk_model *model)
 {
     size_t largest = 0;
     for (size_t i = 0; i < model->n_parts; i++) {
-        size_t n = weights_count(model->parts[i]), bytes = 0;
-        for (size_t j = 0; j < n; j++) bytes += weights_byte_count(weights_at(model->parts[i], j));
+        size_t bytes = weights_total_bytes(model->parts[i]);
         if (bytes > largest) largest = bytes;
     }
     return largest;

@@ -500,10 +500,9 @@ bool model_check_weights(struct dk_model *model, struct dk_error *err)
 void model_release(const struct dk_model *model, const char *part)
 {
     for (size_t i = 0; i < model->n_parts; i++) {
-        size_t n = weights_count(model->parts[i]), bytes = 0;
         if (strncmp(model->part_names[i], part, strlen(part)) != 0) continue;
-        for (size_t j = 0; j < n; j++) bytes += weights_byte_count(weights_at(model->parts[i], j));
-        if (bytes >= RELEASE_BYTES) weights_release(model->parts[i]);
+        if (weights_total_bytes(model->parts[i]) >= RELEASE_BYTES)
+            weights_release(model->parts[i]);
     }
 }
 
@@ -517,12 +516,12 @@ static void describe_part(const char *name, const struct weights *weights,
                           struct dk_part_info *part)
 {
     size_t counts[N_DTYPES] = {0}, used = 0;
-    *part = (struct dk_part_info){.name = name, .n_tensors = weights_count(weights)};
+    *part = (struct dk_part_info){.name = name, .n_tensors = weights_count(weights),
+                                   .size_bytes = weights_total_bytes(weights)};
     for (size_t i = 0; i < part->n_tensors; i++) {
         const struct weight *w = weights_at(weights, i);
         counts[w->dtype]++;
         part->n_parameters += weights_value_count(w);
-        part->size_bytes += weights_byte_count(w);
     }
     for (int d = 0; d < N_DTYPES; d++)
         if (counts[d] > 0 && used < sizeof part->dtypes)
