@@ -312,6 +312,25 @@ double dk_metrics_sharpness(const struct dk_image *image);
 /* Standard deviation of the luminance, in levels. */
 double dk_metrics_contrast(const struct dk_image *image);
 
+/*
+ * The CLIP score: how well a picture fits a text by a CLIP with both towers (arXiv:2103.00020), a
+ * folder or a file as transformers or OpenCLIP write it, mapped as a model is. Of the options
+ * n_threads, data_dir, max_memory_bytes (of work memory) and scalar_kernels count. NULL on failure.
+ */
+struct dk_clip;
+struct dk_clip *dk_clip_open(const char *path, const struct dk_model_options *options,
+                             struct dk_error *err);
+void dk_clip_close(struct dk_clip *clip);
+/*
+ * 100 max(cosine, 0) of the two embeddings, so 0 to 100, and about 20 to 35 where a picture fits
+ * (Hessel et al. 2021, arXiv:2104.08718, have 2.5 in place of 100). A text of more tokens than the
+ * CLIP takes counts up to there; with prompt_syntax its brackets are read as in a prompt, and the
+ * weights dropped. *cancel as in dk_hooks; may be NULL.
+ */
+bool dk_clip_score(struct dk_clip *clip, const struct dk_image *image, const char *text,
+                   bool prompt_syntax, const volatile int *cancel, double *score,
+                   struct dk_error *err);
+
 /* ---- the machine --------------------------------------------------------------------------- */
 
 /* What the machine can do with the model's kernels and threads; measuring takes about a second. */

@@ -28,6 +28,7 @@ struct weights {
     const char **ignored; /* names known and not needed: EMA copies, training buffers */
     size_t n_ignored;
     enum weights_kind kind;
+    bool keeps_vision;      /* of a CLIP file: weights_open_clip */
     struct weights **parts; /* views of the parts of a checkpoint */
     const char **part_names;
     size_t n_parts;

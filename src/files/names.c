@@ -170,6 +170,14 @@ static const struct pair openclip_layer[] = {
     {"mlp.c_fc.", "mlp.fc1."},
     {"mlp.c_proj.", "mlp.fc2."},
 };
+/* The same of the vision tower, after "visual.". */
+static const struct pair openclip_vision[] = {
+    {"conv1.weight", "embeddings.patch_embedding.weight"},
+    {"class_embedding", "embeddings.class_embedding"},
+    {"positional_embedding", "embeddings.position_embedding.weight"},
+    {"ln_pre.", "pre_layrnorm."}, /* spelled so in transformers */
+    {"ln_post.", "post_layernorm."},
+};
 /* Query, key and value stacked by rows, as OpenCLIP and sd.cpp spell them. */
 static const struct pair stacked[] = {
     {"attn.in_proj_weight", "weight"},
@@ -453,8 +461,8 @@ static bool add_diffusers(struct job *job, const struct weight *weight, const ch
 
 /* The three parts of a stacked projection as views: rows 0 to c of c columns are the query's, and
  * so on. */
-static bool add_stacked(struct job *job, const struct weight *weight, const char *part, int layer,
-                        const char *kind)
+static bool add_stacked(struct job *job, const struct weight *weight, const char *part,
+                        const char *tower, int layer, const char *kind)
 {
     static const char *const projections[] = {"q", "k", "v"};
     struct weight w = *weight;
@@ -466,7 +474,7 @@ static bool add_stacked(struct job *job, const struct weight *weight, const char
     size_t size_bytes = weights_byte_count(&w);
     for (size_t i = 0; i < COUNT(projections); i++) {
         struct name name;
-        snprintf(name.s, sizeof name.s, "text_model.encoder.layers.%d.self_attn.%s_proj.%s", layer,
+        snprintf(name.s, sizeof name.s, "%s.encoder.layers.%d.self_attn.%s_proj.%s", tower, layer,
                  projections[i], kind);
         w.data = (const unsigned char *)weight->data + i * size_bytes;
         if (!add(job, w, part, name.s)) return false;
@@ -525,40 +533,58 @@ static bool add_transposed(struct job *job, const struct weight *weight, const c
     return add(job, w, part, name);
 }
 
-/* A layer's tensor: name is what follows the number. */
-static bool add_text_layer(struct job *job, const struct weight *weight, const char *part,
-                           int layer, const char *name)
+/* A layer's tensor of a tower ("text_model"): name is what follows the number. */
+static bool add_layer(struct job *job, const struct weight *weight, const char *part,
+                      const char *tower, int layer, const char *name)
 {
-    if (job->plan.drop_last && strcmp(part, "text_encoder.") == 0 &&
-        layer == job->plan.n_layers[0] - 1)
-        return ignore(job, weight);
     for (size_t i = 0; i < COUNT(stacked); i++)
         if (strcmp(name, stacked[i].from) == 0)
-            return add_stacked(job, weight, part, layer, stacked[i].to);
+            return add_stacked(job, weight, part, tower, layer, stacked[i].to);
     struct name start, out;
-    snprintf(start.s, sizeof start.s, "text_model.encoder.layers.%d.", layer);
+    snprintf(start.s, sizeof start.s, "%s.encoder.layers.%d.", tower, layer);
     if (!replaced(&out, start.s, name, openclip_layer, COUNT(openclip_layer)))
         join(&out, start.s, name, "");
     return add(job, *weight, part, out.s);
 }
 
+/* name is what follows "visual.". */
+static bool add_vision(struct job *job, const struct weight *weight, const char *name)
+{
+    struct name out;
+    int layer;
+    const char *rest = block(name, "transformer.resblocks.", &layer);
+    if (rest) return add_layer(job, weight, "", "vision_model", layer, rest);
+    if (strcmp(name, "proj") == 0)
+        return add_transposed(job, weight, "", "visual_projection.weight");
+    if (replaced(&out, "vision_model.", name, openclip_vision, COUNT(openclip_vision)))
+        return add(job, *weight, "", out.s);
+    return ignore(job, weight);
+}
+
 static bool add_text(struct job *job, const struct weight *weight, const char *part,
                      const char *name)
 {
+    bool is_cut = job->plan.drop_last && strcmp(part, "text_encoder.") == 0;
     struct name out;
     int layer;
     const char *rest = block(name, "transformer.resblocks.", &layer);
     if (!rest) rest = block(name, "text_model.encoder.layers.", &layer);
     if (!rest) rest = block(name, "encoder.layers.", &layer); /* transformers before 4.0 */
-    if (rest) return add_text_layer(job, weight, part, layer, rest);
+    if (rest)
+        return is_cut && layer == job->plan.n_layers[0] - 1
+                   ? ignore(job, weight)
+                   : add_layer(job, weight, part, "text_model", layer, rest);
+    if (strstr(name, "position_ids")) return ignore(job, weight);
+    if (job->w->keeps_vision && after(name, "visual."))
+        return add_vision(job, weight, after(name, "visual."));
+    if (job->w->keeps_vision && (after(name, "vision_model.") || after(name, "visual_projection.")))
+        return add(job, *weight, part, name);
     static const char *const unused[] = {"visual.", "vision_model.", "visual_projection.",
                                          "logit_scale", "attn_mask"};
     for (size_t i = 0; i < COUNT(unused); i++)
         if (after(name, unused[i])) return ignore(job, weight);
-    if (strstr(name, "position_ids")) return ignore(job, weight);
     if (strcmp(name, "text_projection") == 0 || strcmp(name, "text_model.text_projection") == 0) {
-        if (job->plan.drop_last && strcmp(part, "text_encoder.") == 0)
-            return ignore(job, weight); /* SD 2 has no use */
+        if (is_cut) return ignore(job, weight); /* SD 2 has no use */
         return add_transposed(job, weight, part, "text_projection.weight");
     }
     if (after(name, "embeddings.") || after(name, "final_layer_norm.")) {

@@ -275,14 +275,25 @@ bool weights_finish(struct weights *w, struct dk_error *err)
     return w->kind != WEIGHTS_CHECKPOINT || make_parts(w, err);
 }
 
-struct weights *weights_open(const char *path, struct dk_error *err)
+static struct weights *open_path(const char *path, bool keeps_vision, struct dk_error *err)
 {
     struct stat st;
     bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     struct weights *w = weights_new(path, err);
     if (!w) return NULL;
+    w->keeps_vision = keeps_vision;
     bool ok = is_folder ? read_folder(w, path, err) : read_file(w, path, err);
     if (ok && weights_finish(w, err)) return w;
     weights_close(w);
     return NULL;
+}
+
+struct weights *weights_open(const char *path, struct dk_error *err)
+{
+    return open_path(path, false, err);
+}
+
+struct weights *weights_open_clip(const char *path, struct dk_error *err)
+{
+    return open_path(path, true, err);
 }

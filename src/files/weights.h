@@ -21,6 +21,9 @@ struct weights;
 /* path: one file, or a folder holding one file, shards with an index, or an fp16 variant. NULL on
  * failure. */
 struct weights *weights_open(const char *path, struct dk_error *err);
+/* The same for a CLIP of which both towers are wanted: weights_open leaves the vision tower's tensors
+ * out. They are named as in transformers ("vision_model.", "visual_projection."). */
+struct weights *weights_open_clip(const char *path, struct dk_error *err);
 void weights_close(struct weights *weights);
 
 size_t weights_count(const struct weights *weights);

@@ -2,70 +2,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "nets/clip.h"
 
-#include "nets/layers.h"
+#include "nets/clip_tower.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CLIP_MAX_LAYERS 128
-
-struct clip_layer {
-    struct norm norm1, norm2;
-    struct linear q, k, v, out; /* [c, c] with biases */
-    struct linear fc1, fc2;     /* [inner, c], [c, inner] */
-};
-
 struct clip {
     struct weight tokens;      /* [vocabulary, c] */
     struct weight positions;   /* [context length, c] */
-    struct clip_layer *layers; /* [n_layers] */
-    int n_layers;
+    struct clip_tower tower;
     struct norm norm;
     struct linear projection; /* [projection, c]; may not exist */
-    int n_heads;
-    enum act act;
     int32_t eos_id;
 };
 
 /* ---- loading --------------------------------------------------------------------------------- */
-
-static struct clip_layer read_layer(struct weights_reader *from, int i, int64_t c, float eps)
-{
-    struct branch b;
-    layers_enter(&b, from, "encoder.layers.%d.", i);
-    struct weights_reader *r = &b.reader;
-    struct clip_layer l = {0};
-    l.norm1 = layers_norm(r, "layer_norm1", c, 0, eps);
-    l.q = layers_linear(r, "self_attn.q_proj", c, c, BIAS_NEEDED);
-    l.k = layers_linear(r, "self_attn.k_proj", c, c, BIAS_NEEDED);
-    l.v = layers_linear(r, "self_attn.v_proj", c, c, BIAS_NEEDED);
-    l.out = layers_linear(r, "self_attn.out_proj", c, c, BIAS_NEEDED);
-    l.norm2 = layers_norm(r, "layer_norm2", c, 0, eps);
-    l.fc1 = layers_linear(r, "mlp.fc1", LAYERS_ANY, c, BIAS_NEEDED);
-    l.fc2 = layers_linear(r, "mlp.fc2", c, linear_out(&l.fc1), BIAS_NEEDED);
-    return l;
-}
-
-static void read_layers(struct clip *clip, const struct clip_config *config,
-                        struct weights_reader *r, int64_t c)
-{
-    int found = layers_count(r, CLIP_MAX_LAYERS, "encoder.layers.");
-    int n = config->n_layers ? config->n_layers : found;
-    if (layers_ok(r) && (n < 1 || n > found))
-        layers_fail(r,
-                    "%d text encoder layers, expected %d: the file is incomplete or its "
-                    "config.json is wrong",
-                    found, n < 1 ? 1 : n);
-    if (!layers_ok(r)) return;
-    clip->layers = calloc((size_t)n, sizeof *clip->layers);
-    if (!clip->layers) {
-        dk_fail(r->err, DK_ERROR_MEMORY, "out of memory while reading the text encoder");
-        return;
-    }
-    clip->n_layers = n;
-    for (int i = 0; i < n && layers_ok(r); i++)
-        clip->layers[i] = read_layer(r, i, c, config->norm_eps);
-}
 
 static void read_clip(struct clip *clip, const struct clip_config *config,
                       struct weights_reader *root)
@@ -84,13 +35,9 @@ static void read_clip(struct clip *clip, const struct clip_config *config,
          c > LAYERS_MAX_CHANNELS || clip_tokens(clip) < 3 || clip_tokens(clip) > 4096))
         layers_fail(r, "vocabulary %lld, context length %lld, width %lld: not a CLIP text encoder",
                     (long long)clip_vocabulary(clip), (long long)clip_tokens(clip), (long long)c);
-    if (layers_ok(r) && (config->n_heads < 1 || c % config->n_heads != 0))
-        layers_fail(r,
-                    "width %lld does not divide into %d heads; is num_attention_heads in "
-                    "config.json right?",
-                    (long long)c, config->n_heads);
-    if (!layers_ok(r)) return;
-    read_layers(clip, config, r, c);
+    const struct clip_tower_config tower = {"text encoder", config->n_heads, config->act,
+                                            config->norm_eps, config->n_layers};
+    clip_tower_read(&clip->tower, &tower, r, c);
     clip->norm = layers_norm(r, "final_layer_norm", c, 0, config->norm_eps);
     if (config->projected || layers_any(root, "text_projection."))
         clip->projection = layers_linear(root, "text_projection", LAYERS_ANY, c, BIAS_NONE);
@@ -106,8 +53,6 @@ struct clip *clip_load(const struct clip_config *config, struct weights *weights
         dk_fail(r.err, DK_ERROR_MEMORY, "out of memory while reading the text encoder");
         return NULL;
     }
-    clip->n_heads = config->n_heads;
-    clip->act = config->act;
     clip->eos_id = config->eos_id;
     read_clip(clip, config, &r);
     if (layers_ok(&r)) return clip;
@@ -118,7 +63,7 @@ struct clip *clip_load(const struct clip_config *config, struct weights *weights
 void clip_free(struct clip *clip)
 {
     if (!clip) return;
-    free(clip->layers);
+    clip_tower_free(&clip->tower);
     free(clip);
 }
 
@@ -136,7 +81,7 @@ int64_t clip_vocabulary(const struct clip *clip)
 }
 int clip_layers(const struct clip *clip)
 {
-    return clip->n_layers;
+    return clip->tower.n_layers;
 }
 int64_t clip_projection(const struct clip *clip)
 {
@@ -144,36 +89,6 @@ int64_t clip_projection(const struct clip *clip)
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
-
-/*
- * x += W_out attention(norm1 x); x += mlp(norm2 x), where x lies. Every token sees itself and those
- * before it. x [n, tokens, c].
- */
-static struct tensor layer_forward(const struct clip *clip, const struct clip_layer *l,
-                                   struct ops *o, struct tensor x)
-{
-    size_t mark = arena_mark(o->arena);
-    struct tensor h = op_norm(o, x, &l->norm1, ACT_NONE);
-    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &l->q});
-    struct tensor k = op_linear(o, h, &(struct linear_args){.linear = &l->k});
-    struct tensor v = op_linear(o, h, &(struct linear_args){.linear = &l->v});
-    h = op_attention(o, q, k, v, clip->n_heads, true);
-    x = op_linear(o, h, &(struct linear_args){.linear = &l->out, .residual = &x, .into = &x});
-    arena_reset(o->arena, mark);
-    h = op_linear(o, x,
-                  &(struct linear_args){.linear = &l->fc1, .norm = &l->norm2, .act = clip->act});
-    x = op_linear(o, h, &(struct linear_args){.linear = &l->fc2, .residual = &x, .into = &x});
-    arena_reset(o->arena, mark);
-    return x;
-}
-
-/* Layers from to end - 1, where x lies. */
-static struct tensor layers_forward(const struct clip *clip, int from, int end, struct ops *o,
-                                    struct tensor x)
-{
-    for (int i = from; i < end; i++) x = layer_forward(clip, &clip->layers[i], o, x);
-    return x;
-}
 
 /* The end of the text, where pooling reads: the first eos_id, or the first maximum.
  * ids [tokens]. */
@@ -220,18 +135,18 @@ bool clip_forward(const struct clip *clip, struct ops *o, const int32_t *ids, in
                   struct clip_output *output)
 {
     *output = (struct clip_output){0};
-    if (skip < 0 || skip > clip->n_layers)
+    if (skip < 0 || skip > clip->tower.n_layers)
         return dk_fail(o->err, DK_ERROR_ARGUMENT,
                        "clip skip %d: the text encoder has %d layers; choose 0 to %d", skip,
-                       clip->n_layers, clip->n_layers);
-    int shown = clip->n_layers - skip;
+                       clip->tower.n_layers, clip->tower.n_layers);
+    int shown = clip->tower.n_layers - skip;
     size_t mark = arena_mark(o->arena);
     struct tensor x = op_embed(o, &clip->tokens, &clip->positions, ids, n, tokens);
-    x = layers_forward(clip, 0, shown, o, x); /* [n, tokens, c] */
+    x = clip_tower_forward(&clip->tower, o, 0, shown, true, x); /* [n, tokens, c] */
     output->hidden = normed ? op_norm(o, x, &clip->norm, ACT_NONE) : copy(o, x);
     if (want_pooled && ops_ok(o)) {
         size_t end = arena_mark(o->arena);
-        x = layers_forward(clip, shown, clip->n_layers, o, x);
+        x = clip_tower_forward(&clip->tower, o, shown, clip->tower.n_layers, true, x);
         output->pooled = tensor_keep(o->arena, end, pool(clip, o, x, ids));
     }
     if (!want_pooled) output->hidden = tensor_keep(o->arena, mark, output->hidden);
