@@ -323,7 +323,7 @@ static void check_gemm(const struct kernels *s, const struct kernels *f, enum fi
         .n = n,
         .accumulate = !geglu && next() % 3 == 0,
         .bias = next() % 2 ? bias + 1 : NULL,
-        .act = kind == GAUSSIAN ? (enum act)pick(0, 3) : ACT_NONE,
+        .act = kind == GAUSSIAN ? (enum act)pick(0, ACT_RELU) : ACT_NONE,
         .geglu = geglu,
         .residual = next() % 2 ? residual + 1 : NULL,
         .partial = partial,
@@ -361,7 +361,7 @@ static void check_rows(const struct kernels *s, const struct kernels *f, size_t 
     fill(x, n + 1, GAUSSIAN), fill(y, n + 1, GAUSSIAN), fill(z, n + 1, GAUSSIAN);
     for (size_t i = 0; i < n; i += 3) x[i + 1] *= 20;
     if (edges) add_edges(x + 1, n);
-    for (int act = ACT_NONE; act <= ACT_QUICK_GELU; act++) {
+    for (int act = ACT_NONE; act <= ACT_RELU; act++) {
         struct pair p = pair_of(n);
         s->act(p.reference, x + 1, n, (enum act)act);
         f->act(p.fast, x + 1, n, (enum act)act);
@@ -498,6 +498,7 @@ static void check_winograd(const struct kernels *s, const struct kernels *f, enu
         .pixel_stride = pixel,
         .bias = next() % 2 ? bias + 1 : NULL,
         .residual = next() % 2 ? residual + 1 : NULL,
+        .relu = next() % 2,
     };
     o.y = p.reference, s->wino_output(&o);
     o.y = p.fast, f->wino_output(&o);

@@ -294,17 +294,23 @@ static void check_conv(struct world *w, const struct conv_shape *s)
     c.x = random_tensor(w, 4, (int64_t[]){s->n, s->h, s->w, s->in});
     c.per_channel = random_tensor(w, 2, (int64_t[]){s->n, s->out});
     c.residual = random_tensor(w, 4, (int64_t[]){s->n, oh, ow, s->out});
-    c.args = (struct conv_args){&c.conv,
-                                s->groups ? &c.norm : NULL,
-                                s->act,
-                                s->stride,
-                                s->pad_end_only,
-                                s->up_h,
-                                s->up_w,
-                                s->per_channel ? &c.per_channel : NULL,
-                                s->residual ? &c.residual : NULL,
-                                NULL};
+    c.args = (struct conv_args){.conv = &c.conv,
+                                .norm = s->groups ? &c.norm : NULL,
+                                .act = s->act,
+                                .stride = s->stride,
+                                .pad_end_only = s->pad_end_only,
+                                .up_h = s->up_h,
+                                .up_w = s->up_w,
+                                .per_channel = s->per_channel ? &c.per_channel : NULL,
+                                .residual = s->residual ? &c.residual : NULL};
     struct tensor y = same_bytes(w, run_conv, &c, s->n, what);
+    c.args.relu = true;
+    struct tensor cut = op_conv(&w->ops, c.x, &c.args);
+    bool is_cut = cut.rank && tensor_count(cut) == tensor_count(y);
+    for (int64_t i = 0; is_cut && i < tensor_count(y); i++)
+        is_cut = cut.data[i] == fmaxf(y.data[i], 0);
+    CHECK(is_cut, "%s: relu is not max(y, 0)", what);
+    c.args.relu = false;
     if (s->residual && y.rank) {
         struct tensor place = copy_of(w, c.residual);
         c.args.residual = c.args.into = &place;

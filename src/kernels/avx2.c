@@ -80,6 +80,12 @@ static inline __m256 gelu8(__m256 x)
     return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_set1_ps(0.5f)), half);
 }
 
+/* The second operand is the answer where one is NaN. */
+static inline __m256 relu8(__m256 x)
+{
+    return _mm256_max_ps(_mm256_setzero_ps(), x);
+}
+
 static inline __m256 act8(__m256 x, enum act act)
 {
     switch (act) {
@@ -89,6 +95,8 @@ static inline __m256 act8(__m256 x, enum act act)
         return gelu8(x);
     case ACT_QUICK_GELU:
         return swish8(x, 1.702f);
+    case ACT_RELU:
+        return relu8(x);
     default:
         return x;
     }
@@ -447,6 +455,9 @@ static void affine_act(float *y, const float *x, const float *scale, const float
     case ACT_QUICK_GELU:
         AFFINE_ROW(QUICK_GELU8);
         break;
+    case ACT_RELU:
+        AFFINE_ROW(relu8);
+        break;
     default:
         AFFINE_ROW(SAME8);
         break;
@@ -704,7 +715,7 @@ static void wino_output(const struct wino_output *o)
                 size_t at = (size_t)i * o->row_stride + (size_t)j * o->pixel_stride + ch;
                 __m256 y = _mm256_add_ps(out[j], bias);
                 if (o->residual) y = _mm256_add_ps(y, _mm256_loadu_ps(o->residual + at));
-                _mm256_storeu_ps(o->y + at, y);
+                _mm256_storeu_ps(o->y + at, o->relu ? relu8(y) : y);
             }
         }
     }

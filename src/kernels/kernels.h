@@ -67,6 +67,7 @@ struct wino_output {
     size_t row_stride, pixel_stride;
     const float *bias;     /* [c] or NULL */
     const float *residual; /* laid out as y, or NULL */
+    bool relu;             /* at last y = max(y, 0) */
 };
 
 struct kernels {
@@ -115,7 +116,7 @@ struct kernels {
     /* u[plane][i] (planes plane_stride apart) = G g G^T of n filters, w[9][n]; n is a multiple
      * of 8. */
     void (*wino_weight)(float *u, size_t plane_stride, const float *w, size_t n);
-    /* y = A^T m A + bias + residual. */
+    /* y = A^T m A + bias + residual, then relu. */
     void (*wino_output)(const struct wino_output *o);
 };
 

@@ -76,6 +76,8 @@ static inline float32x4_t act4(float32x4_t x, enum act act)
         return gelu4(x);
     case ACT_QUICK_GELU:
         return swish4(x, 1.702f);
+    case ACT_RELU:
+        return vmaxq_f32(x, vdupq_n_f32(0));
     default:
         return x;
     }
@@ -318,7 +320,8 @@ static void wino_output(const struct wino_output *o)
             for (int j = 0; j < o->columns; j++) {
                 size_t at = (size_t)i * o->row_stride + (size_t)j * o->pixel_stride + ch;
                 float32x4_t y = vaddq_f32(out[j], bias);
-                vst1q_f32(o->y + at, o->residual ? vaddq_f32(y, vld1q_f32(o->residual + at)) : y);
+                if (o->residual) y = vaddq_f32(y, vld1q_f32(o->residual + at));
+                vst1q_f32(o->y + at, o->relu ? act4(y, ACT_RELU) : y);
             }
         }
     }

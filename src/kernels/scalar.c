@@ -14,6 +14,8 @@ static float act_value(float x, enum act act)
         return 0.5f * x * erfcf(x * -0.70710678118654752f); /* 1 + erf, nothing cancelled */
     case ACT_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
+    case ACT_RELU:
+        return x < 0 ? 0 : x; /* NaN stays */
     default:
         return x;
     }
@@ -197,7 +199,8 @@ static void wino_output(const struct wino_output *o)
             for (int j = 0; j < o->columns; j++) {
                 size_t at = (size_t)i * o->row_stride + (size_t)j * o->pixel_stride + ch;
                 float y = o->bias ? out[j] + o->bias[ch] : out[j];
-                o->y[at] = o->residual ? y + o->residual[at] : y;
+                if (o->residual) y += o->residual[at];
+                o->y[at] = o->relu ? act_value(y, ACT_RELU) : y;
             }
         }
     }

@@ -196,6 +196,8 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
     c.residual = args->residual ? args->residual->data : NULL;
     bool done = conv_winograd_suits(&c) ? conv_winograd(o, &c) : conv_direct(o, &c);
     if (!done) return none;
+    if (args->relu && !conv_winograd_suits(&c) && !ops_dry(o)) /* few channels: little to do */
+        o->kernels->act(y.data, y.data, (size_t)tensor_count(y), ACT_RELU);
     arena_reset(o->arena, mark);
     ops_let_go(o, &args->conv->weight);
     double n_values = (double)tensor_count(y);

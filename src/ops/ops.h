@@ -91,7 +91,7 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
  * 3x3: padding 1 on all sides, or with pad_end_only 0 before and 1 after (the VAE encoder's stride
  * 2). 1x1: none. up_h, up_w not 0: the input is first enlarged to that size by nearest neighbour
  * (source floor(i * in / out)). With norm, act is applied to the normalised input (the
- * pre-activation of a ResNet); padding is zero after act.
+ * pre-activation of a ResNet); padding is zero after act. relu: at last y = max(y, 0).
  */
 struct conv_args {
     const struct conv *conv;
@@ -103,6 +103,7 @@ struct conv_args {
     const struct tensor *per_channel; /* [n, out], the time embedding, or NULL */
     const struct tensor *residual;    /* [n, h', w', out], or NULL */
     const struct tensor *into;        /* [n, h', w', out], or NULL */
+    bool relu;
 };
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args);
 

@@ -101,6 +101,7 @@ static void store_tile(const struct wino *w, size_t sample, size_t tile_y, size_
         .pixel_stride = c->out,
         .bias = c->bias + sample * c->bias_stride + channel,
         .residual = c->residual ? c->residual + at : NULL,
+        .relu = c->args->relu,
     };
     w->kernels->wino_output(&out);
 }
