@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "kernels/kernels.h"
+#include "ops/bands.h"
 #include "ops/cache.h"
 #include "ops/ops.h"
 
@@ -270,6 +271,66 @@ struct conv_shape {
     enum act act;
 };
 
+/* Rows from .. to - 1 of every sample. */
+static struct tensor rows_of(struct world *w, struct tensor t, int64_t from, int64_t to)
+{
+    struct tensor part = tensor_new4(&w->arena, t.dim[0], to - from, t.dim[2], t.dim[3], &w->err);
+    int64_t row = t.dim[2] * t.dim[3];
+    for (int64_t i = 0; part.rank && i < t.dim[0]; i++)
+        memcpy(part.data + i * (to - from) * row, t.data + (i * t.dim[1] + from) * row,
+               (size_t)((to - from) * row) * sizeof(float));
+    return part;
+}
+
+/*
+ * The same convolution in bands of several rows, each from no more of the input than it needs, with
+ * the norm's statistics gathered in pieces: the bytes of the whole.
+ */
+static void check_bands(struct world *w, struct tensor x, const struct conv_args *args,
+                        struct tensor want, const char *what)
+{
+    size_t mark = arena_mark(&w->arena);
+    int64_t h = x.dim[1], up_h = args->up_h ? args->up_h : h, pad = args->conv->weight.dim[2] / 2;
+    struct norm_sums sums;
+    struct affine affine = {NULL, NULL};
+    struct conv_args banded = *args;
+    w->ops.n_threads = (int)pick(w, 1, 4);
+    if (args->norm) {
+        op_sums_new(&w->ops, (size_t)x.dim[0], (size_t)x.dim[3], &sums);
+        for (int64_t at = 0, to; at < h; at = to) {
+            to = pick(w, at + 1, h);
+            op_sums_add(&w->ops, &sums, rows_of(w, x, at, to));
+        }
+        affine = op_sums_affine(&w->ops, &sums, args->norm);
+        banded.norm = NULL;
+        banded.affine = &affine;
+    }
+    for (int64_t at = 0, to; at < want.dim[1]; at = to) {
+        to = at + CONV_ROW_UNIT * pick(w, 1, 3);
+        if (to > want.dim[1]) to = want.dim[1];
+        int64_t top = at > pad ? at - pad : 0, bottom = to + pad < up_h ? to + pad : up_h;
+        struct conv_rows rows = {h, top * h / up_h, at, to - at};
+        struct tensor held = rows_of(w, x, rows.first, (bottom - 1) * h / up_h + 1), residual;
+        banded.rows = &rows;
+        banded.into = NULL;
+        if (args->residual) {
+            residual = rows_of(w, *args->residual, at, to);
+            banded.residual = &residual;
+        }
+        struct tensor y = op_conv(&w->ops, held, &banded);
+        CHECK(y.rank == 4 && same_values(y, rows_of(w, want, at, to)), "%s: rows %d to %d: %s",
+              what, (int)at, (int)to, w->err.message);
+        if (to == want.dim[1]) continue;
+        held.dim[1]--; /* a row too few is noticed */
+        struct dk_error err = {.code = DK_OK};
+        struct ops o = w->ops;
+        o.err = &err;
+        CHECK(op_conv(&o, held, &banded).rank == 0 && err.code == DK_ERROR_ARGUMENT,
+              "%s: rows %d to %d from too few", what, (int)at, (int)to);
+    }
+    arena_reset(&w->arena, mark);
+}
+
 static void check_conv(struct world *w, const struct conv_shape *s)
 {
     char what[160];
@@ -304,6 +365,7 @@ static void check_conv(struct world *w, const struct conv_shape *s)
                                 .per_channel = s->per_channel ? &c.per_channel : NULL,
                                 .residual = s->residual ? &c.residual : NULL};
     struct tensor y = same_bytes(w, run_conv, &c, s->n, what);
+    if (stride == 1 && y.rank) check_bands(w, c.x, &c.args, y, what);
     c.args.relu = true;
     struct tensor cut = op_conv(&w->ops, c.x, &c.args);
     bool is_cut = cut.rank && tensor_count(cut) == tensor_count(y);

@@ -1,5 +1,6 @@
 /* conv.c - convolutions: what they have in common, and the direct ones. */
 /* SPDX-License-Identifier: MIT */
+#include "ops/bands.h"
 #include "ops/internal.h"
 #include "ops/meter.h"
 
@@ -22,12 +23,39 @@ static bool check_weights(struct ops *o, struct tensor x, const struct conv_args
 /* The largest side any picture may have; with it no product of sides overflows. */
 #define MAX_SIDE (1 << 20)
 
+/* Of the whole result's rows only those asked for, if the input rows they need are there. */
+static bool plan_rows(struct ops *o, struct conv_plan *c)
+{
+    const struct conv_rows *r = c->args->rows;
+    int64_t end = r->out_first + r->n_out, held = (int64_t)c->rows, h = (int64_t)c->h;
+    bool good = c->stride == 1 && !c->args->pad_end_only && r->out_first >= 0 && r->n_out > 0 &&
+                end <= (int64_t)c->out_h && r->out_first % CONV_ROW_UNIT == 0 &&
+                (end == (int64_t)c->out_h || end % CONV_ROW_UNIT == 0);
+    if (good) {
+        int64_t pad = (int64_t)c->pad, up_h = (int64_t)c->up_h;
+        int64_t top = r->out_first > pad ? r->out_first - pad : 0;
+        int64_t bottom = end + pad < up_h ? end + pad : up_h;
+        good = r->first >= 0 && top * h / up_h >= r->first &&
+               (bottom - 1) * h / up_h < r->first + held;
+    }
+    if (!good)
+        return dk_fail(o->err, DK_ERROR_ARGUMENT,
+                       "conv: rows %lld to %lld of %zu from input rows %lld to %lld of %zu",
+                       (long long)r->out_first, (long long)end, c->out_h, (long long)r->first,
+                       (long long)(r->first + held), c->h);
+    c->first = (size_t)r->first;
+    c->out_first = (size_t)r->out_first;
+    c->out_h = (size_t)r->n_out;
+    return true;
+}
+
 static bool plan_sizes(struct ops *o, struct tensor x, const struct conv_args *args,
                        struct conv_plan *c)
 {
     const struct weight *w = &args->conv->weight;
+    int64_t h = args->rows ? args->rows->height : x.dim[1];
     if ((args->up_h != 0) != (args->up_w != 0) || args->up_h < 0 || args->up_w < 0 ||
-        args->up_h > MAX_SIDE || args->up_w > MAX_SIDE || x.dim[1] > MAX_SIDE ||
+        args->up_h > MAX_SIDE || args->up_w > MAX_SIDE || h < 1 || h > MAX_SIDE ||
         x.dim[2] > MAX_SIDE || args->stride < 0 || args->stride > 2)
         return dk_fail(o->err, DK_ERROR_ARGUMENT,
                        "conv: input %s enlarged to %lld x %lld with stride %d",
@@ -36,7 +64,8 @@ static bool plan_sizes(struct ops *o, struct tensor x, const struct conv_args *a
     *c = (struct conv_plan){
         .args = args,
         .n = (size_t)x.dim[0],
-        .h = (size_t)x.dim[1],
+        .h = (size_t)h,
+        .rows = (size_t)x.dim[1],
         .w = (size_t)x.dim[2],
         .in = (size_t)x.dim[3],
         .out = (size_t)w->dim[0],
@@ -53,7 +82,7 @@ static bool plan_sizes(struct ops *o, struct tensor x, const struct conv_args *a
                        shape_text(x.rank, x.dim).text);
     c->out_h = (c->up_h + padding - c->side) / c->stride + 1;
     c->out_w = (c->up_w + padding - c->side) / c->stride + 1;
-    return true;
+    return !args->rows || plan_rows(o, c);
 }
 
 static bool check_additions(struct ops *o, const struct conv_plan *c)
@@ -80,12 +109,17 @@ static bool plan_vectors(struct ops *o, struct tensor x, struct conv_plan *c)
     if (args->norm) {
         if (args->norm->n_groups == 0)
             return dk_fail(o->err, DK_ERROR_ARGUMENT, "conv: expects a GroupNorm before it");
-        float *scale = ops_floats(o, 2 * c->n, c->in);
-        if (!scale || !group_norm_affine(o, x, args->norm, scale, scale + c->n * c->in))
-            return false;
-        c->scale = scale;
-        c->shift = scale + c->n * c->in;
+        if (args->rows)
+            return dk_fail(o->err, DK_ERROR_ARGUMENT, "conv: rows have no statistics of their own");
     }
+    struct affine affine = {NULL, NULL};
+    if (args->affine)
+        affine = *args->affine;
+    else if (args->norm)
+        affine = op_norm_affine(o, x, args->norm);
+    if ((args->norm || args->affine) && !affine.scale) return false;
+    c->scale = affine.scale;
+    c->shift = affine.shift;
     struct pack_job job = {&args->conv->weight, PACK_CONV, c->out, c->in, c->side * c->side};
     c->bias_stride = pack_panels(&job) * GEMM_PANEL;
     float *bias = ops_floats(o, c->n, c->bias_stride);
@@ -108,8 +142,8 @@ void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t 
     const float *scale = c->scale ? c->scale + sample * c->in : NULL;
     const float *shift = c->shift ? c->shift + sample * c->in : NULL;
     bool row_exists = y >= 0 && (size_t)y < c->up_h;
-    size_t source_y = row_exists ? (size_t)y * c->h / c->up_h : 0;
-    const float *row = c->x + (sample * c->h + source_y) * c->w * c->in;
+    size_t source_y = row_exists ? (size_t)y * c->h / c->up_h - c->first : 0;
+    const float *row = c->x + (sample * c->rows + source_y) * c->w * c->in;
     for (size_t i = 0; i < count; i++, out += pixel_stride) {
         ptrdiff_t at = x + (ptrdiff_t)i;
         if (!row_exists || at < 0 || (size_t)at >= c->up_w) {
@@ -135,7 +169,8 @@ static float *load_all(struct ops *o, const struct conv_plan *c, size_t rows, si
     int n_threads = ops_threads(o, (double)(c->n * rows) * (double)row_floats * 2);
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (size_t i = 0; i < c->n * rows; i++)
-        conv_load(o->kernels, c, i / rows, (ptrdiff_t)(i % rows) - (ptrdiff_t)c->pad,
+        conv_load(o->kernels, c, i / rows,
+                  (ptrdiff_t)(c->out_first * c->stride + i % rows) - (ptrdiff_t)c->pad,
                   -(ptrdiff_t)c->pad, columns, padded + i * row_floats, row_stride(c->in));
     return padded;
 }
@@ -154,7 +189,8 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_each * c->side * c->side);
     ptrdiff_t *row = ops_offsets(o, c->out_h * c->out_w);
     size_t pixel = in_place ? c->in : row_stride(c->in);
-    const float *a = in_place ? c->x : load_all(o, c, rows, columns);
+    const float *a = in_place ? c->x + (c->out_first - c->first) * c->w * c->in
+                              : load_all(o, c, rows, columns);
     if (!runs || !row || !a) return false;
     for (size_t ky = 0; ky < c->side; ky++) {
         for (size_t kx = 0; kx < c->side; kx++)
@@ -167,7 +203,7 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
         .n_samples = c->n,
         .m = c->out_h * c->out_w,
         .a = a,
-        .a_stride = rows * columns * pixel,
+        .a_stride = (in_place ? c->rows : rows) * columns * pixel,
         .row = row,
         .runs = runs,
         .n_runs = n_runs,

@@ -67,9 +67,6 @@ bool ops_unpack(struct ops *o, const struct weight *w, size_t count, const char 
 /* The same into scratch; a missing weight gives NULL without an error, so look at ops_ok. */
 float *ops_vector(struct ops *o, const struct weight *w, size_t count, const char *op);
 
-/* scale and shift [n][c] such that GroupNorm(x) = x * scale + shift; x [n, rows, c]. */
-bool group_norm_affine(struct ops *o, struct tensor x, const struct norm *norm, float *scale,
-                       float *shift);
 /* LayerNorm of every row, all rows of x into y. */
 bool layer_norm_rows(struct ops *o, struct tensor x, const struct norm *norm, float *y);
 
@@ -136,9 +133,11 @@ bool bias_in_panels(struct ops *o, const struct weight *bias, const struct pack_
 /* Everything a 3x3 convolution needs to know, checked and with its sizes worked out. */
 struct conv_plan {
     const struct conv_args *args;
-    size_t n, h, w;    /* the input as it lies in memory */
-    size_t up_h, up_w; /* after enlarging */
-    size_t out_h, out_w;
+    size_t n, h, w;          /* the whole input */
+    size_t first, rows;      /* of its rows those that lie in memory: 0 and h unless bands were asked for */
+    size_t up_h, up_w;       /* after enlarging */
+    size_t out_first, out_h; /* the rows to be computed */
+    size_t out_w;
     size_t in, out, side;       /* channels; 1 or 3 */
     size_t stride, pad;         /* pad before: 1 or 0 */
     const float *scale, *shift; /* [n][in]: the norm before, or NULL */
@@ -147,8 +146,8 @@ struct conv_plan {
     const float *x, *residual;
     float *y;
 };
-/* Pixel (y, x) of the enlarged, normalised, activated, zero-padded input: count pixels of a row
- * into out. */
+/* Pixel (y, x) of the whole enlarged, normalised, activated, zero-padded input: count pixels of a
+ * row into out. */
 void conv_load(const struct kernels *kernels, const struct conv_plan *c, size_t sample, ptrdiff_t y,
                ptrdiff_t x, size_t count, float *out, size_t pixel_stride);
 bool conv_winograd_suits(const struct conv_plan *c);

@@ -27,6 +27,8 @@
 struct kernels;    /* kernels/kernels.h */
 struct pack_cache; /* weights transformed once and kept: ops/cache.h */
 struct meter;      /* what operations cost: ops/meter.h */
+struct affine;     /* a norm whose statistics are known: ops/bands.h */
+struct conv_rows;  /* some rows of a map: ops/bands.h */
 
 struct ops {
     const struct kernels *kernels;
@@ -103,6 +105,8 @@ struct conv_args {
     const struct tensor *per_channel; /* [n, out], the time embedding, or NULL */
     const struct tensor *residual;    /* [n, h', w', out], or NULL */
     const struct tensor *into;        /* [n, h', w', out], or NULL */
+    const struct affine *affine;  /* in place of norm, one whose statistics are known; or NULL */
+    const struct conv_rows *rows; /* x and the result are rows of larger maps; NULL: they are whole */
     bool relu;
 };
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args);

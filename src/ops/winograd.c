@@ -119,7 +119,8 @@ static struct cut cut_map(const struct wino *w, int n_threads)
 {
     size_t share = w->c->n * w->tiles_h * w->tiles_w / (2 * (size_t)n_threads);
     size_t tiles_wanted = min_size(max_size(share, TASK_TILES / 4), TASK_TILES);
-    struct cut cut = {.tiles_w = min_size(w->tiles_w, 12)};
+    /* About as high as wide, which shares most of the patches; bands of few rows make them wider. */
+    struct cut cut = {.tiles_w = min_size(w->tiles_w, max_size(12, tiles_wanted / w->tiles_h))};
     cut.blocks_w = ceil_div(w->tiles_w, cut.tiles_w);
     cut.tiles_w = ceil_div(w->tiles_w, cut.blocks_w);
     cut.tiles_h = min_size(max_size(tiles_wanted / cut.tiles_w, 1), w->tiles_h);
@@ -147,7 +148,7 @@ static void run_block(const struct wino *w, const struct cut *cut, size_t block,
     size_t columns = tiles_w * WINO_OUT + 2, n_tiles = tiles_h * tiles_w;
     float *patch = scratch, *v = scratch + cut->v_at, *m = scratch + cut->m_at;
     for (size_t i = 0; i < tiles_h * WINO_OUT + 2; i++)
-        conv_load(w->kernels, c, sample, (ptrdiff_t)(top * WINO_OUT + i) - 1,
+        conv_load(w->kernels, c, sample, (ptrdiff_t)(c->out_first + top * WINO_OUT + i) - 1,
                   (ptrdiff_t)(left * WINO_OUT) - 1, columns, patch + i * columns * c->in, c->in);
     for (size_t t = 0; t < n_tiles; t++) {
         const float *d = patch + (t / tiles_w * columns + t % tiles_w) * WINO_OUT * c->in;
@@ -249,8 +250,8 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
         own.u = own.partial + step * GEMM_PANEL;
 #pragma omp for schedule(static)
         for (size_t i = 0; i < c->n * rows; i++)
-            conv_load(w->kernels, c, i / rows, (ptrdiff_t)(i % rows) - 1, -1, columns,
-                      padded + i * columns * c->in, c->in);
+            conv_load(w->kernels, c, i / rows, (ptrdiff_t)(c->out_first + i % rows) - 1, -1,
+                      columns, padded + i * columns * c->in, c->in);
         for (size_t first = 0; first < n_tiles; first += step) {
             size_t count = min_size(step, n_tiles - first);
 #pragma omp for schedule(static)
