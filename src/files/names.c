@@ -18,6 +18,7 @@ enum spelling {
     SPELLING_DIFFUSERS,
     SPELLING_LDM_UNET,
     SPELLING_LDM_VAE,
+    SPELLING_TAESD,
     SPELLING_TRANSFORMERS,
     SPELLING_OPENCLIP
 };
@@ -66,6 +67,11 @@ static const struct anchor {
     {"encoder.mid.block_1.norm1.weight", WEIGHTS_VAE, SPELLING_LDM_VAE},
     {"decoder.mid_block.resnets.0.norm1.weight", WEIGHTS_VAE, SPELLING_DIFFUSERS},
     {"encoder.mid_block.resnets.0.norm1.weight", WEIGHTS_VAE, SPELLING_DIFFUSERS},
+    {"decoder.layers.0.weight", WEIGHTS_TINY, SPELLING_DIFFUSERS},
+    {"encoder.layers.0.weight", WEIGHTS_TINY, SPELLING_DIFFUSERS},
+    {"3.conv.0.weight", WEIGHTS_TINY, SPELLING_TAESD},
+    {"decoder.3.conv.0.weight", WEIGHTS_TINY, SPELLING_TAESD},
+    {"taesd_decoder.3.conv.0.weight", WEIGHTS_TINY, SPELLING_TAESD},
     {"text_model.embeddings.token_embedding.weight", WEIGHTS_TEXT_ENCODER, SPELLING_TRANSFORMERS},
     {"transformer.resblocks.0.ln_1.weight", WEIGHTS_TEXT_ENCODER, SPELLING_OPENCLIP},
     {"emb_params", WEIGHTS_EMBEDDING, SPELLING_DIFFUSERS},
@@ -447,6 +453,25 @@ static bool add_vae(struct job *job, const struct weight *weight, const char *pa
     return add(job, *weight, part, name);
 }
 
+/*
+ * TAESD numbers the clamp in front as layer 0, diffusers does not count it. A decoder's file has the
+ * numbers alone; one with both halves calls them "decoder." or, for ComfyUI, "taesd_decoder.". An
+ * encoder's file looks alike but for a tensor 0.
+ */
+static bool add_taesd(struct job *job, const struct weight *weight, const char *part,
+                      const char *name)
+{
+    const char *rest = after(name, "taesd_decoder.");
+    if (!rest) rest = after(name, "decoder.");
+    if (!rest) rest = name;
+    int layer = number(rest, &rest);
+    if (layer < 1) return ignore(job, weight);
+    struct name start, out;
+    snprintf(start.s, sizeof start.s, "decoder.layers.%d.", layer - 1);
+    join(&out, start.s, rest, "");
+    return add(job, *weight, part, out.s);
+}
+
 static bool add_diffusers(struct job *job, const struct weight *weight, const char *part,
                           const char *name)
 {
@@ -603,6 +628,8 @@ static bool add_spelled(struct job *job, const struct weight *weight, enum spell
         return add_unet(job, weight, part, name);
     case SPELLING_LDM_VAE:
         return add_vae(job, weight, part, name);
+    case SPELLING_TAESD:
+        return add_taesd(job, weight, part, name);
     case SPELLING_TRANSFORMERS:
     case SPELLING_OPENCLIP:
         return add_text(job, weight, part, name);
@@ -702,7 +729,8 @@ bool names_translate(struct weights *w, struct dk_error *err)
     if (!refuse_foreign(w, err) || !refuse_packed(w, err)) return false;
     const struct anchor *anchor = find_kind(w);
     bool known = w->kind == WEIGHTS_CHECKPOINT || w->kind == WEIGHTS_UNET ||
-                 w->kind == WEIGHTS_VAE || w->kind == WEIGHTS_TEXT_ENCODER;
+                 w->kind == WEIGHTS_VAE || w->kind == WEIGHTS_TINY ||
+                 w->kind == WEIGHTS_TEXT_ENCODER;
     if (!known) return true;
     struct job job = {.w = w, .err = err};
     count_blocks(&job.plan, w, anchor);

@@ -301,6 +301,7 @@ const char *weights_kind_name(enum weights_kind kind)
         [WEIGHTS_CHECKPOINT] = "a checkpoint",
         [WEIGHTS_UNET] = "a U-Net",
         [WEIGHTS_VAE] = "a VAE",
+        [WEIGHTS_TINY] = "a tiny autoencoder",
         [WEIGHTS_TEXT_ENCODER] = "a text encoder",
         [WEIGHTS_LORA] = "a LoRA",
         [WEIGHTS_CONTROLNET] = "a ControlNet",
@@ -315,6 +316,7 @@ struct weights *weights_part(struct weights *w, const char *part)
         if (strcmp(w->part_names[i], part) == 0) return w->parts[i];
     bool is_it = (w->kind == WEIGHTS_UNET && strcmp(part, "unet") == 0) ||
                  (w->kind == WEIGHTS_VAE && strcmp(part, "vae") == 0) ||
+                 (w->kind == WEIGHTS_TINY && strcmp(part, "vae_tiny") == 0) ||
                  (w->kind == WEIGHTS_TEXT_ENCODER && strncmp(part, "text_encoder", 12) == 0);
     return is_it ? w : NULL;
 }

@@ -39,6 +39,7 @@ enum weights_kind {
                            weights_part */
     WEIGHTS_UNET,
     WEIGHTS_VAE,
+    WEIGHTS_TINY, /* a tiny autoencoder: nets/tiny.h */
     WEIGHTS_TEXT_ENCODER,
     WEIGHTS_LORA,
     WEIGHTS_CONTROLNET,
@@ -50,7 +51,7 @@ const char *weights_kind_name(enum weights_kind kind); /* "a LoRA" and the like,
 
 /*
  * One network of a checkpoint as weights of its own, names without the prefix: part is "unet",
- * "vae", "text_encoder" or "text_encoder_2". NULL when there is none. A file that is that network
+ * "vae", "vae_tiny", "text_encoder" or "text_encoder_2". NULL when there is none. A file that is that network
  * alone is its own part, so -m checkpoint and --vae file need no distinction. An SD 2 text encoder
  * comes without OpenCLIP's last layer, which SD 2 leaves out. The answer lives as long as weights.
  */

@@ -219,6 +219,37 @@ bool config_parse_vae(const json_t *object, const char *subject, struct config_v
     return fields_ok(&f);
 }
 
+/* ---- tiny decoder ---------------------------------------------------------------------------- */
+
+static const struct only TINY_ONLY[] = {
+    {"_class_name", "\"AutoencoderTiny\""},
+    {"act_fn", "\"relu\""},
+    {"in_channels", "3"},
+    {"out_channels", "3"},
+    {"upsample_fn", "\"nearest\"|null"},
+    {"upsampling_scaling_factor", "2"},
+};
+
+static bool parse_tiny(const json_t *object, const char *subject, void *user, struct dk_error *err)
+{
+    struct config_tiny *out = user;
+    struct dk_error own = {.code = DK_OK};
+    struct fields f = {.subject = subject, .object = object, .err = err ? err : &own};
+    *out = (struct config_tiny){.scaling_factor = 1};
+    CHECK_ONLY(&f, TINY_ONLY);
+    int n = fields_length(&f, "num_decoder_blocks", TINY_MAX_LEVELS);
+    out->net.n_levels = n < 0 ? 0 : n;
+    if (n > 0) fields_ints(&f, "num_decoder_blocks", 0, TINY_MAX_BLOCKS, n, out->net.n_blocks);
+    fields_number(&f, "scaling_factor", 1e-6, 1e6, &out->scaling_factor);
+    fields_number(&f, "shift_factor", -1e6, 1e6, &out->shift_factor);
+    return fields_ok(&f);
+}
+
+bool config_read_tiny(const char *path, struct config_tiny *out, struct dk_error *err)
+{
+    return read_file(path, parse_tiny, out, err);
+}
+
 /* ---- text encoder ---------------------------------------------------------------------------- */
 
 static const struct only CLIP_ONLY[] = {

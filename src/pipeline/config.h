@@ -14,6 +14,7 @@
  */
 
 #include "nets/clip.h"
+#include "nets/tiny.h"
 #include "nets/unet.h"
 #include "nets/vae.h"
 
@@ -31,6 +32,11 @@ struct config_vae {
     int sample_size;                     /* pixels; 0: not said */
 };
 
+struct config_tiny {
+    struct tiny_config net;
+    double scaling_factor, shift_factor; /* 1 and 0: the latents are taken as the U-Net has them */
+};
+
 struct config_clip {
     struct clip_config net;
     int model_max_length; /* max_position_embeddings */
@@ -39,6 +45,7 @@ struct config_clip {
 /* Each fills *out from a config.json. False on failure. */
 bool config_read_unet(const char *path, struct config_unet *out, struct dk_error *err);
 bool config_read_vae(const char *path, struct config_vae *out, struct dk_error *err);
+bool config_read_tiny(const char *path, struct config_tiny *out, struct dk_error *err);
 bool config_read_clip(const char *path, struct config_clip *out, struct dk_error *err);
 
 /* The same from an object; subject starts the messages. */

@@ -1,0 +1,273 @@
+/* checktiny.c - tiny decoders: numbers, spellings, damage, and what the pipeline makes of them. */
+/* SPDX-License-Identifier: MIT */
+
+#include "check.h"
+#include "golden.h"
+#include "kernels/kernels.h"
+#include "nets/tiny.h"
+#include "ops/cache.h"
+#include "scratch.h"
+
+#define DATA "tests/golden/tiny/"
+
+static const double TOLERANCE = 2e-5;
+
+struct bench {
+    struct dk_error err;
+    struct arena arena;
+    struct kernels kernels;
+    struct pack_cache *cache;
+    struct ops ops;
+};
+
+static bool bench_open(struct bench *b, unsigned kernel_flags)
+{
+    *b = (struct bench){.err = {.code = DK_OK}};
+    kernels_init(&b->kernels, kernel_flags);
+    b->cache = pack_cache_open((size_t)8 << 20, &b->err);
+    bool ok = b->cache && arena_open(&b->arena, (size_t)1 << 30, &b->err);
+    b->ops = (struct ops){.kernels = &b->kernels,
+                          .arena = &b->arena,
+                          .err = &b->err,
+                          .cache = b->cache,
+                          .n_threads = 2};
+    CHECK(ok, "%s", b->err.message);
+    return ok;
+}
+
+static void bench_close(struct bench *b)
+{
+    arena_close(&b->arena);
+    pack_cache_close(b->cache);
+}
+
+/* A decoder with its weights; both NULL after a failure, which is then in b->err. */
+struct opened {
+    struct weights *weights;
+    struct tiny *tiny;
+};
+
+static struct opened open_tiny(struct bench *b, const char *path)
+{
+    struct opened o = {.weights = weights_open(path, &b->err)};
+    struct weights *part = o.weights ? weights_part(o.weights, "vae_tiny") : NULL;
+    const struct tiny_config any = {0};
+    if (part) o.tiny = tiny_load(&any, part, &b->err);
+    return o;
+}
+
+static void close_tiny(struct opened *o)
+{
+    tiny_free(o->tiny);
+    weights_close(o->weights);
+}
+
+/* The named array, [n, c, h, w] in the file, as [n, h, w, c] in the arena. */
+static struct tensor take(struct bench *b, const struct golden *g, const char *name, int64_t n,
+                          int64_t h, int64_t w, int64_t c)
+{
+    size_t count;
+    float *values = golden_get(g, &count, "%s", name);
+    struct tensor t = tensor_new4(&b->arena, n, h, w, c, &b->err);
+    bool fits = values && (int64_t)count == tensor_count(t);
+    CHECK(fits, "%s: not of the shape expected", name);
+    for (int64_t i = 0; fits && i < tensor_count(t); i++) {
+        int64_t channel = i % c, cell = i / c % (h * w), sample = i / c / (h * w);
+        t.data[i] = values[(sample * c + channel) * h * w + cell];
+    }
+    free(values);
+    return t;
+}
+
+static void check_case(struct bench *b, const struct tiny *tiny, const char *name, int64_t n,
+                       int64_t h, int64_t w, const char *what)
+{
+    struct golden g = golden_open(DATA "golden.safetensors");
+    size_t mark = arena_mark(&b->arena);
+    char z_name[64], out_name[64];
+    int64_t f = tiny_factor(tiny);
+    snprintf(z_name, sizeof z_name, "%s.z", name);
+    snprintf(out_name, sizeof out_name, "%s.out", name);
+    struct tensor z = take(b, &g, z_name, n, h, w, 4);
+    struct tensor want = take(b, &g, out_name, n, h * f, w * f, 3);
+    struct tensor y = tiny_decode(tiny, &b->ops, z);
+    bool same_shape = y.rank == 4 && tensor_count(y) == tensor_count(want);
+    CHECK(same_shape, "%s of %s: %s", name, what, b->err.message);
+    double worst =
+        same_shape ? check_distance(y.data, want.data, (size_t)tensor_count(y)) : INFINITY;
+    CHECK(worst <= TOLERANCE, "%s of %s with %s: off by %g", name, what, b->kernels.level, worst);
+    arena_reset(&b->arena, mark);
+    golden_close(&g);
+}
+
+static void check_numbers(struct bench *b)
+{
+    static const char *const same[] = {DATA "vae_tiny", DATA "taesd_decoder.safetensors",
+                                       DATA "taesd_decoder.pth", DATA "combined.safetensors"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        struct opened o = open_tiny(b, same[i]);
+        CHECK(o.tiny, "%s: %s", same[i], b->err.message);
+        if (o.tiny) {
+            CHECK(tiny_factor(o.tiny) == 8 && tiny_latent_channels(o.tiny) == 4, "%s", same[i]);
+            CHECK(weights_kind(o.weights) == WEIGHTS_TINY, "%s: is %s", same[i],
+                  weights_kind_name(weights_kind(o.weights)));
+            check_case(b, o.tiny, "even.a8x8", 1, 8, 8, same[i]);
+            if (i == 0) check_case(b, o.tiny, "even.b5x3", 2, 5, 3, same[i]);
+        }
+        close_tiny(&o);
+    }
+    struct opened o = open_tiny(b, DATA "odd_decoder.safetensors");
+    CHECK(o.tiny, "odd: %s", b->err.message);
+    if (o.tiny) check_case(b, o.tiny, "odd.a7x6", 1, 7, 6, "odd_decoder");
+    close_tiny(&o);
+}
+
+/* However it is cut, the picture is the same up to rounding; and one thread draws what two do. */
+static void check_bands(struct bench *b)
+{
+    struct opened o = open_tiny(b, DATA "vae_tiny");
+    if (!o.tiny) return;
+    size_t mark = arena_mark(&b->arena);
+    struct tensor z = tensor_new4(&b->arena, 1, 21, 10, 4, &b->err);
+    for (int64_t i = 0; i < tensor_count(z); i++) z.data[i] = sinf((float)i) * 2;
+    struct tensor whole = tiny_decode_bands(o.tiny, &b->ops, z, 4, 1 << 20);
+    double largest = 0;
+    for (int64_t i = 0; i < tensor_count(whole); i++)
+        largest = fmax(largest, fabs((double)whole.data[i]));
+    static const struct {
+        int first;
+        int64_t rows;
+    } cuts[] = {{4, 8}, {3, 8}, {3, 31}, {3, 1 << 20}, {2, 16}, {1, 24}, {1, 1}};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        size_t inner = arena_mark(&b->arena);
+        struct tensor y = tiny_decode_bands(o.tiny, &b->ops, z, cuts[i].first, cuts[i].rows);
+        bool fits = y.rank == 4 && tensor_count(y) == tensor_count(whole);
+        double worst =
+            fits ? check_distance(y.data, whole.data, (size_t)tensor_count(y)) : INFINITY;
+        CHECK(worst <= 4e-6 * largest, "from level %d in bands of %d rows: off by %g of %g: %s",
+              cuts[i].first, (int)cuts[i].rows, worst, largest, b->err.message);
+        arena_reset(&b->arena, inner);
+    }
+    b->ops.n_threads = 1;
+    struct tensor alone = tiny_decode(o.tiny, &b->ops, z);
+    CHECK(alone.rank == 4 &&
+              memcmp(alone.data, whole.data, (size_t)tensor_count(whole) * sizeof *whole.data) == 0,
+          "one thread draws another picture than two");
+    b->ops.n_threads = 2;
+    arena_reset(&b->arena, mark);
+    close_tiny(&o);
+}
+
+/* Of the maps of pixels, three of which would be held, there are bands only. */
+static void check_memory(struct bench *b)
+{
+    struct opened o = open_tiny(b, DATA "vae_tiny");
+    struct arena dry;
+    if (!o.tiny || !arena_open(&dry, 0, &b->err)) return;
+    dry.dry = true;
+    struct ops ops = b->ops;
+    ops.arena = &dry;
+    size_t peak[2];
+    for (int i = 0; i < 2; i++) {
+        arena_reset(&dry, 0);
+        dry.peak_bytes = 0;
+        struct tensor z = tensor_new4(&dry, 1, 256, 256, 4, &b->err);
+        if (i == 0)
+            tiny_decode(o.tiny, &ops, z);
+        else
+            tiny_decode_bands(o.tiny, &ops, z, 4, 1 << 20);
+        peak[i] = dry.peak_bytes;
+    }
+    size_t map = (size_t)2048 * 2048 * 8 * sizeof(float); /* 134 MB */
+    CHECK(b->err.code == DK_OK && peak[1] > map && peak[0] < peak[1] / 2,
+          "2048 x 2048 pixels take %zu MB, whole %zu MB: %s", peak[0] >> 20, peak[1] >> 20,
+          b->err.message);
+    arena_close(&dry);
+    close_tiny(&o);
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+/* A copy of a file of weights in which one text has become another of the same length. */
+static struct path altered(const char *from, const char *what, const char *with)
+{
+    size_t n;
+    unsigned char *bytes = golden_slurp(from, &n);
+    struct path to = in("altered.safetensors");
+    size_t length = strlen(what), n_found = 0;
+    for (size_t i = 0; i + length <= n; i++)
+        if (memcmp(bytes + i, what, length) == 0) {
+            memcpy(bytes + i, with, length);
+            n_found++;
+        }
+    CHECK(n_found > 0 && strlen(with) == length, "%s: %s is not in it", from, what);
+    FILE *file = fopen(to.s, "wb");
+    if (file) {
+        fwrite(bytes, 1, n, file);
+        fclose(file);
+    }
+    free(bytes);
+    return to;
+}
+
+static void check_refused(struct bench *b, const char *path, const char *word)
+{
+    struct opened o = open_tiny(b, path);
+    bool refused = !o.tiny && b->err.code == DK_ERROR_MODEL;
+    CHECK(refused && strstr(b->err.message, word) && !strchr(b->err.message, '\n'),
+          "expected a sentence with \"%s\": %s", word,
+          o.tiny              ? "was accepted"
+          : b->err.message[0] ? b->err.message
+                              : "no sentence");
+    b->err = (struct dk_error){.code = DK_OK};
+    close_tiny(&o);
+}
+
+static void check_damage(struct bench *b)
+{
+    static const char *const lost[] = {
+        "decoder.layers.0.bias",        "decoder.layers.2.conv.0.weight",
+        "decoder.layers.2.conv.4.bias", "decoder.layers.3.conv.2.weight",
+        "decoder.layers.5.weight",      "decoder.layers.11.weight",
+        "decoder.layers.12.weight",     "decoder.layers.12.bias",
+    };
+    const char *file = DATA "vae_tiny/diffusion_pytorch_model.safetensors";
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        char quoted[80], other[80];
+        snprintf(quoted, sizeof quoted, "\"%s\"", lost[i]);
+        snprintf(other, sizeof other, "%s", quoted);
+        other[strlen(other) - 2] = 'X';
+        struct path path = altered(file, quoted, other);
+        check_refused(b, path.s, "decoder.layers.");
+    }
+    check_refused(b, altered(DATA "taesd_decoder.safetensors", "\"1.weight\"", "\"0.weight\"").s,
+                  "encoder");
+    check_refused(
+        b, altered(file, "\"decoder.layers.3.conv.4.bias\"", "\"decoder.layers.3.pool.4.bias\"").s,
+        "conv.4.bias");
+    struct opened o = {.weights = weights_open(file, &b->err)};
+    const struct tiny_config three = {.n_levels = 4, .n_blocks = {2, 1, 2, 0}};
+    o.tiny = o.weights ? tiny_load(&three, o.weights, &b->err) : NULL;
+    CHECK(!o.tiny && strstr(b->err.message, "level 2 has 1 blocks"), "%s", b->err.message);
+    b->err = (struct dk_error){.code = DK_OK};
+    close_tiny(&o);
+}
+
+int main(void)
+{
+    static const unsigned kernel_sets[] = {KERNELS_SCALAR, 0};
+    if (!scratch_open("checktiny")) return 1;
+    for (size_t i = 0; i < 2; i++) {
+        struct bench b;
+        if (!bench_open(&b, kernel_sets[i])) break;
+        check_numbers(&b);
+        check_bands(&b);
+        if (kernel_sets[i] == 0) {
+            check_memory(&b);
+            check_damage(&b);
+        }
+        bench_close(&b);
+    }
+    scratch_close();
+    return check_end("checktiny");
+}
