@@ -286,14 +286,17 @@ static void check_unpack(const struct kernels *s, const struct kernels *f)
 
 /* ---- products ---- */
 
-#define MAX_K    1200
-#define MAX_ROWS 40
+#define MAX_K      1200
+#define MAX_ROWS   40
+#define MAX_PANELS 5
 
 static void check_gemm(const struct kernels *s, const struct kernels *f, enum fill kind, bool edges)
 {
-    static float a[MAX_ROWS * (MAX_K + 8) + 1], residual[MAX_ROWS * 64 + 1], bias[GEMM_PANEL + 1];
+    static float a[MAX_ROWS * (MAX_K + 8) + 1], residual[MAX_ROWS * 128 + 1],
+        bias[MAX_PANELS * GEMM_PANEL + 1];
     /* Aligned by hand: 8 floats. */
-    static float b_memory[MAX_K * GEMM_PANEL + 8], partial_memory[MAX_ROWS * GEMM_PANEL + 8];
+    static float b_memory[MAX_PANELS * (MAX_K + 3) * GEMM_PANEL + 8],
+        partial_memory[MAX_ROWS * GEMM_PARTIAL + 8];
     float *b = b_memory, *partial = partial_memory;
     while ((uintptr_t)b % 32) b++;
     while ((uintptr_t)partial % 32) partial++;
@@ -306,11 +309,12 @@ static void check_gemm(const struct kernels *s, const struct kernels *f, enum fi
         runs[i] = (struct gemm_run){(ptrdiff_t)k, length};
         k += length;
     }
-    fill(a + 1, m * ld, kind), fill(b, k * GEMM_PANEL, kind), fill(bias + 1, GEMM_PANEL, kind);
-    fill(residual + 1, MAX_ROWS * 64, kind);
     bool geglu = kind == GAUSSIAN && next() % 4 == 0;
-    size_t n = pick(1, geglu ? 8 : GEMM_PANEL), ldc = n + pick(0, 20);
-    if (next() % 3 == 0) n = geglu ? 8 : GEMM_PANEL, ldc = n + 5;
+    size_t width = geglu ? GEMM_PANEL / 2 : GEMM_PANEL, panels = next() % 2 ? 1 : pick(2, 5);
+    size_t n = panels * width - (next() % 3 ? pick(0, width - 1) : 0), ldc = n + pick(0, 20);
+    size_t panel_stride = (k + pick(0, 3)) * GEMM_PANEL;
+    fill(a + 1, m * ld, kind), fill(b, panels * panel_stride, kind);
+    fill(bias + 1, panels * GEMM_PANEL, kind), fill(residual + 1, MAX_ROWS * 128, kind);
     if (edges) a[1 + (m - 1) * ld] = next() % 2 ? NAN : INFINITY; /* row 0 only */
     struct gemm g = {
         .m = m,
@@ -319,6 +323,7 @@ static void check_gemm(const struct kernels *s, const struct kernels *f, enum fi
         .runs = runs,
         .n_runs = n_runs,
         .b = b,
+        .panel_stride = panel_stride,
         .ldc = ldc,
         .n = n,
         .accumulate = !geglu && next() % 3 == 0,

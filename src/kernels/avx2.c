@@ -303,7 +303,7 @@ static void fetch(const float *b, size_t k, size_t share, size_t n_shares)
         _mm_prefetch((const char *)(b + i * GEMM_PANEL), _MM_HINT_T1);
 }
 
-static void gemm(const struct gemm *g)
+static void gemm_panel(const struct gemm *g)
 {
     typedef void tile(const struct gemm *, const struct block *, size_t);
     static tile *const tiles[2][7] = {{NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6},
@@ -330,6 +330,14 @@ static void gemm(const struct gemm *g)
         if (row < g->m) of_rows[g->m - row](g, &block, row);
         block.b += k * GEMM_PANEL;
         block.first = false;
+    }
+}
+
+static void gemm(const struct gemm *g)
+{
+    for (size_t i = 0; i * gemm_width(g) < g->n; i++) {
+        struct gemm panel = gemm_panels(g, i, 1);
+        gemm_panel(&panel);
     }
 }
 

@@ -17,6 +17,8 @@
 /* Weights are multiplied from panels of this many output columns, [k][GEMM_PANEL], zero where there
  * is no column. */
 #define GEMM_PANEL 16
+/* Floats of scratch a product needs for each row: two panels may be multiplied side by side. */
+#define GEMM_PARTIAL (2 * GEMM_PANEL)
 
 /* A run of k values in every row of A, offset floats after the row's start. */
 struct gemm_run {
@@ -26,12 +28,12 @@ struct gemm_run {
 
 /*
  * c[i][j] = act(sum over runs and k of a[row[i] + offset + k] * b[..][j] + bias[j]) +
- * residual[i][j] for i < m and the panel's first n columns j. Rows of A may lie anywhere (pixels
- * under a tap of a convolution, tokens of a sequence); runs are taken in order and b continues from
- * one to the next. With accumulate the sum starts from c.
+ * residual[i][j] for i < m and j < n. Rows of A may lie anywhere (pixels under a tap of a
+ * convolution, tokens of a sequence); runs are taken in order and b continues from one to the next.
+ * Panels of b lie panel_stride floats apart. With accumulate the sum starts from c.
  *
- * geglu: the panel is 8 values and their 8 gates, c[i][j] = (v_j + bias[j]) * gelu(g_j + bias[8 +
- * j]), n at most 8.
+ * geglu: a panel is 8 values and their 8 gates and gives 8 columns, c[i][j] = (v_j + bias[j]) *
+ * gelu(g_j + bias[8 + j]).
  */
 struct gemm {
     size_t m;
@@ -39,18 +41,42 @@ struct gemm {
     const ptrdiff_t *row; /* [m] */
     const struct gemm_run *runs;
     size_t n_runs;
-    const float *b; /* [sum of k][GEMM_PANEL], 32-byte aligned */
+    const float *b; /* [panels][sum of k][GEMM_PANEL], 32-byte aligned */
+    size_t panel_stride;
     float *c;
     size_t ldc;
     size_t n;
     bool accumulate;
-    const float *bias; /* [GEMM_PANEL] or NULL */
+    const float *bias; /* [panels][GEMM_PANEL] or NULL */
     enum act act;
     bool geglu;
     const float *residual; /* laid out as c, or NULL */
-    float *partial;        /* [m][GEMM_PANEL] scratch, 32-byte aligned */
-    const float *next_b; /* the panel multiplied after this one, fetched meanwhile; or NULL */
+    float *partial; /* [m][GEMM_PARTIAL] scratch, [m][GEMM_PANEL] for one panel; 32-byte aligned */
+    const float *next_b; /* the panels multiplied after these, fetched meanwhile; or NULL */
 };
+
+/* Columns that a panel gives. */
+static inline size_t gemm_width(const struct gemm *g)
+{
+    return g->geglu ? GEMM_PANEL / 2 : GEMM_PANEL;
+}
+
+/* The panels of g from one of them on, at most so many: the product that gives their columns. */
+static inline struct gemm gemm_panels(const struct gemm *g, size_t first, size_t count)
+{
+    struct gemm part = *g;
+    size_t width = gemm_width(g), column = first * width;
+    part.b += first * g->panel_stride;
+    part.c += column;
+    part.n -= column;
+    if (part.bias) part.bias += first * GEMM_PANEL;
+    if (part.residual) part.residual += column;
+    if (part.n > count * width) {
+        part.n = count * width;
+        part.next_b = part.b + count * g->panel_stride;
+    }
+    return part;
+}
 
 /* Winograd F(4x4, 3x3): input tiles of 6x6 become 36 planes, so do 3x3 weights; outputs are 4x4
  * (arXiv:1509.09308). */

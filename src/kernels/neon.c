@@ -166,13 +166,21 @@ DEFINE_TILE(4)
 DEFINE_TILE(5)
 DEFINE_TILE(6)
 
-static void gemm(const struct gemm *g)
+static void gemm_panel(const struct gemm *g)
 {
     typedef void tile(const struct gemm *, size_t);
     static tile *const tiles[] = {NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6};
     size_t row = 0;
     for (; row + 6 <= g->m; row += 6) tile_6(g, row);
     if (row < g->m) tiles[g->m - row](g, row);
+}
+
+static void gemm(const struct gemm *g)
+{
+    for (size_t i = 0; i * gemm_width(g) < g->n; i++) {
+        struct gemm panel = gemm_panels(g, i, 1);
+        gemm_panel(&panel);
+    }
 }
 
 /* ---- weights ---- */

@@ -29,7 +29,7 @@ static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
     }
 }
 
-static void gemm(const struct gemm *g)
+static void gemm_panel(const struct gemm *g)
 {
     for (size_t i = 0; i < g->m; i++) {
         float sum[GEMM_PANEL] = {0}, *c = g->c + i * g->ldc;
@@ -47,6 +47,14 @@ static void gemm(const struct gemm *g)
                 g->geglu ? sum[j] * act_value(sum[8 + j], ACT_GELU) : act_value(sum[j], g->act);
             c[j] = g->residual ? y + g->residual[i * g->ldc + j] : y;
         }
+    }
+}
+
+static void gemm(const struct gemm *g)
+{
+    for (size_t i = 0; i * gemm_width(g) < g->n; i++) {
+        struct gemm panel = gemm_panels(g, i, 1);
+        gemm_panel(&panel);
     }
 }
 

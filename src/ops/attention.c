@@ -48,7 +48,7 @@ struct tile {
     float *s, *out, *max, *sum, *partial;
 };
 
-#define TILE_FLOATS(d_panels) (QUERIES * (SCORES + (d_panels)*GEMM_PANEL + 2 * LINE + GEMM_PANEL))
+#define TILE_FLOATS(d_panels) (QUERIES * (SCORES + (d_panels)*GEMM_PANEL + 2 * LINE + GEMM_PARTIAL))
 
 static struct tile tile_at(float *scratch, size_t d_panels)
 {
@@ -74,15 +74,14 @@ static void add_keys(const struct attention *t, const struct tile *tile, size_t 
         .row = t->q_row,
         .runs = &q_run,
         .n_runs = 1,
+        .b = t->k_packed + head * t->k_size + k0 * t->d,
+        .panel_stride = t->d * GEMM_PANEL,
+        .c = tile->s,
         .ldc = SCORES,
-        .n = GEMM_PANEL,
+        .n = padded,
         .partial = tile->partial,
     };
-    for (size_t i = 0; i < padded; i += GEMM_PANEL) {
-        g.b = t->k_packed + head * t->k_size + (k0 + i) * t->d;
-        g.c = tile->s + i;
-        t->kernels->gemm(&g);
-    }
+    t->kernels->gemm(&g);
     for (size_t i = 0; i < m; i++) {
         size_t seen = n_keys;
         if (t->causal) seen = first + i + 1 > k0 ? min_size(n_keys, first + i + 1 - k0) : 0;
@@ -92,13 +91,10 @@ static void add_keys(const struct attention *t, const struct tile *tile, size_t 
         if (k0 > 0 && factor != 1.0f) t->kernels->scale(out, out, factor, out_width);
     }
     g.a = tile->s, g.row = t->s_row, g.runs = &s_run;
-    g.ldc = out_width, g.accumulate = k0 > 0;
-    for (size_t p = 0; p < t->d_panels; p++) {
-        g.n = min_size(GEMM_PANEL, t->d - p * GEMM_PANEL);
-        g.b = t->v_packed + head * t->v_size + (p * t->k_panels * GEMM_PANEL + k0) * GEMM_PANEL;
-        g.c = tile->out + p * GEMM_PANEL;
-        t->kernels->gemm(&g);
-    }
+    g.b = t->v_packed + head * t->v_size + k0 * GEMM_PANEL;
+    g.panel_stride = t->k_panels * GEMM_PANEL * GEMM_PANEL;
+    g.c = tile->out, g.ldc = out_width, g.n = t->d, g.accumulate = k0 > 0;
+    t->kernels->gemm(&g);
 }
 
 static void run_task(const struct attention *t, const struct tile *tile, size_t head, size_t first)

@@ -49,7 +49,7 @@ static struct cut cut_tasks(const struct product *p, size_t k, size_t n_panels, 
 
 /* What a thread works in. */
 struct own {
-    float *partial; /* [TASK_ROWS_MAX][GEMM_PANEL] */
+    float *partial; /* [TASK_ROWS_MAX][GEMM_PARTIAL] */
     float *rows;    /* [TASK_ROWS_MAX][row_stride(k)], where rows of A are copied if they lie badly;
                        else NULL */
     ptrdiff_t *row;
@@ -69,19 +69,26 @@ static void run_task(const struct ops *o, const struct product *p, const struct 
     size_t panel_block = task % cut->n_panel_blocks, rest = task / cut->n_panel_blocks;
     size_t sample = rest / cut->n_row_blocks, row = rest % cut->n_row_blocks * cut->rows;
     size_t width = p->weights.kind == PACK_GEGLU ? GEMM_PANEL / 2 : GEMM_PANEL;
-    size_t last = min_size(n_panels, (panel_block + 1) * cut->panels);
-    float *y = p->y + (sample * p->m + row) * p->n_out;
-    const float *residual = p->residual ? p->residual + (sample * p->m + row) * p->n_out : NULL;
+    size_t first = panel_block * cut->panels, count = min_size(n_panels - first, cut->panels);
+    size_t column = (first_panel + first) * width, at = (sample * p->m + row) * p->n_out + column;
     struct gemm g = {
         .m = min_size(cut->rows, p->m - row),
         .a = p->a + sample * p->a_stride,
         .row = p->row + row,
         .runs = p->runs,
         .n_runs = p->n_runs,
+        .b = panels + first * k * GEMM_PANEL,
+        .panel_stride = k * GEMM_PANEL,
+        .c = p->y + at,
         .ldc = p->n_out,
+        .n = min_size(count * width, p->n_out - column),
+        .bias = p->bias ? p->bias + sample * p->bias_stride + (first_panel + first) * GEMM_PANEL
+                        : NULL,
         .act = p->act,
         .geglu = p->weights.kind == PACK_GEGLU,
+        .residual = p->residual ? p->residual + at : NULL,
         .partial = own->partial,
+        .next_b = panels + first * k * GEMM_PANEL,
     };
     if (own->rows) {
         for (size_t i = 0; i < g.m; i++)
@@ -89,16 +96,7 @@ static void run_task(const struct ops *o, const struct product *p, const struct 
         g.a = own->rows;
         g.row = own->row;
     }
-    for (size_t i = panel_block * cut->panels; i < last; i++) {
-        size_t panel = first_panel + i, column = panel * width;
-        g.b = panels + i * k * GEMM_PANEL;
-        g.next_b = panels + (i + 1 < last ? i + 1 : panel_block * cut->panels) * k * GEMM_PANEL;
-        g.c = y + column;
-        g.n = min_size(width, p->n_out - column);
-        g.bias = p->bias ? p->bias + sample * p->bias_stride + panel * GEMM_PANEL : NULL;
-        g.residual = residual ? residual + column : NULL;
-        o->kernels->gemm(&g);
-    }
+    o->kernels->gemm(&g);
 }
 
 /* Where packed panels live for this call. */
@@ -135,7 +133,7 @@ bool product_run(struct ops *o, const struct product *p, const char *op)
     int n_threads = ops_threads(o, work / 8);
     size_t copy_floats = needs_copy(p) ? min_size(p->m, TASK_ROWS_MAX) * row_stride(k) : 0;
     size_t scratch_floats =
-        max_size(pack_scratch(&p->weights), copy_floats) + TASK_ROWS_MAX * GEMM_PANEL;
+        max_size(pack_scratch(&p->weights), copy_floats) + TASK_ROWS_MAX * GEMM_PARTIAL;
     float *scratch = ops_floats(o, (size_t)n_threads, scratch_floats);
     ptrdiff_t *row = ops_offsets(o, TASK_ROWS_MAX);
     struct panel_store store = find_store(o, p, panel_floats, n_panels);
@@ -152,7 +150,7 @@ bool product_run(struct ops *o, const struct product *p, const char *op)
 #pragma omp parallel num_threads(n_threads)
         {
             float *at = scratch + (size_t)omp_get_thread_num() * scratch_floats;
-            struct own own = {at, copy_floats ? at + TASK_ROWS_MAX * GEMM_PANEL : NULL, row};
+            struct own own = {at, copy_floats ? at + TASK_ROWS_MAX * GEMM_PARTIAL : NULL, row};
             if (!store.filled) {
 #pragma omp for schedule(dynamic)
                 for (size_t i = 0; i < count; i++)

@@ -66,20 +66,18 @@ static void multiply(const struct wino *w, const float *v, size_t v_plane, size_
         .row = w->row,
         .runs = run ? run : w->runs,
         .n_runs = run ? 1 : w->n_runs,
+        .panel_stride = w->panel_floats,
         .ldc = ldc,
-        .n = GEMM_PANEL,
+        .n = ldc,
         .accumulate = run && run->offset > 0,
         .partial = partial,
     };
     for (size_t plane = 0; plane < WINO_PLANES; plane++) {
         g.a = v + plane * v_plane;
-        for (size_t i = 0; i < n_panels; i++) {
-            g.b = u + i * w->panel_floats + plane * u_plane;
-            g.c = m + plane * m_plane(n_tiles, n_panels) + i * GEMM_PANEL;
-            g.next_b =
-                i + 1 < n_panels ? g.b + w->panel_floats : u + (plane + 1) % WINO_PLANES * u_plane;
-            w->kernels->gemm(&g);
-        }
+        g.b = u + plane * u_plane;
+        g.c = m + plane * m_plane(n_tiles, n_panels);
+        g.next_b = u + (plane + 1) % WINO_PLANES * u_plane;
+        w->kernels->gemm(&g);
     }
 }
 
@@ -131,7 +129,7 @@ static struct cut cut_map(const struct wino *w, int n_threads)
     cut.v_at = round_up((cut.tiles_h * WINO_OUT + 2) * (cut.tiles_w * WINO_OUT + 2) * in, LINE);
     cut.m_at = cut.v_at + WINO_PLANES * cut.v_plane;
     cut.partial_at = cut.m_at + WINO_PLANES * m_plane(tiles, GROUP);
-    cut.size = cut.partial_at + tiles * GEMM_PANEL;
+    cut.size = cut.partial_at + tiles * GEMM_PARTIAL;
     return cut;
 }
 
@@ -236,7 +234,7 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
     size_t v_plane = step * w->v_row + LINE, m_floats = WINO_PLANES * m_plane(step, 1);
     size_t pack_floats = round_up(pack_scratch(&w->weights), LINE);
     size_t u_floats = w->u ? 0 : WINO_PLANES * (w->runs[0].k + 1) * GEMM_PANEL;
-    size_t size = pack_floats + m_floats + step * GEMM_PANEL + u_floats;
+    size_t size = pack_floats + m_floats + step * GEMM_PARTIAL + u_floats;
     float *padded = ops_floats(o, c->n * rows, columns * c->in),
           *v = ops_floats(o, WINO_PLANES, v_plane);
     float *scratch = ops_floats(o, (size_t)n_threads, size);
@@ -247,7 +245,7 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
         struct own own = {.pack = scratch + (size_t)omp_get_thread_num() * size};
         own.m = own.pack + pack_floats;
         own.partial = own.m + m_floats;
-        own.u = own.partial + step * GEMM_PANEL;
+        own.u = own.partial + step * GEMM_PARTIAL;
 #pragma omp for schedule(static)
         for (size_t i = 0; i < c->n * rows; i++)
             conv_load(w->kernels, c, i / rows, (ptrdiff_t)(c->out_first + i % rows) - 1, -1,
