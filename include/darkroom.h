@@ -93,6 +93,9 @@ struct dk_model_options {
     int n_threads;            /* 0: the number of physical cores */
     const char *unet;         /* a file or folder that replaces the U-Net */
     const char *vae;          /* the same for the VAE */
+    const char *taesd;        /* a tiny decoder to use in place of the VAE's; NULL: the model's own,
+                                 if it has one, for previews */
+    bool taesd_preview_only;  /* the tiny decoder given makes previews only */
     const char *text_encoder; /* the same for the (first) text encoder */
     const char *tokenizer;    /* a folder with vocab.json and merges.txt */
     const char *prediction;   /* "epsilon", "v_prediction", "sample"; NULL: what the model says */
@@ -164,6 +167,9 @@ struct dk_settings {
     double eta;                        /* NAN: the scheduler's default */
     int clip_skip;   /* layers of the text encoder to leave out at its end; 0: none */
     bool vae_tiling; /* decode in blended tiles: less memory, not quite the same picture */
+    /* "vae", or "tiny": rougher and several times faster. NULL: the VAE; with a tiny decoder given to
+     * dk_model_open (and not for previews only) that one. */
+    const char *decoder;
     const char *rng; /* NULL or "cpu": torch's CPU generator; "nv": Philox as on CUDA */
     uint64_t seed;
     const float *noise; /* NULL, or the unit noise [c, h, w] to start from */
@@ -184,7 +190,7 @@ enum dk_phase { DK_PHASE_LOAD, DK_PHASE_TEXT, DK_PHASE_DENOISE, DK_PHASE_DECODE 
 struct dk_progress {
     enum dk_phase phase;
     int done, total; /* model calls within DENOISE; 0 of 1 and 1 of 1 for the other phases */
-    const struct dk_image *preview; /* a small rough picture of the present latent, or NULL */
+    const struct dk_image *preview; /* a rough picture of the present latent, perhaps smaller; or NULL */
 };
 /*
  * What one kind of operation cost in a run. Arithmetic is what the plain formula needs, a

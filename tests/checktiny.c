@@ -2,11 +2,15 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "check.h"
+#include "files/image.h"
 #include "golden.h"
 #include "kernels/kernels.h"
 #include "nets/tiny.h"
 #include "ops/cache.h"
+#include "pipeline/memory.h"
 #include "scratch.h"
+
+#include <unistd.h>
 
 #define DATA "tests/golden/tiny/"
 
@@ -253,6 +257,199 @@ static void check_damage(struct bench *b)
     close_tiny(&o);
 }
 
+/* ---- the pipeline ---------------------------------------------------------------------------- */
+
+#define MODEL "tests/golden/models/tiny-sd1"
+
+/* What a run told on its way. */
+struct seen {
+    float latent[8 * 8 * 4];
+    int n_previews, preview_width_px;
+    uint8_t preview[64 * 64 * 3];
+};
+
+static void see_progress(void *user, const struct dk_progress *progress)
+{
+    struct seen *seen = user;
+    const struct dk_image *image = progress->preview;
+    if (!image) return;
+    seen->n_previews++;
+    seen->preview_width_px = image->width_px;
+    if (image->width_px == 64 && image->height_px == 64)
+        memcpy(seen->preview, image->rgb, sizeof seen->preview);
+}
+
+static void see_latent(void *user, size_t job, const float *latent, int h, int w, int c)
+{
+    struct seen *seen = user;
+    (void)job;
+    if (h * w * c == 8 * 8 * 4) memcpy(seen->latent, latent, sizeof seen->latent);
+}
+
+static struct dk_settings settings(void)
+{
+    struct dk_settings s;
+    dk_settings_default(&s);
+    s.prompt = "a photo of a cat";
+    s.width_px = s.height_px = 64;
+    s.n_steps = 2;
+    s.scheduler = "ddim";
+    return s;
+}
+
+/* A picture of 64 x 64, all zeros after a failure; the settings come back resolved. */
+struct run {
+    uint8_t rgb[64 * 64 * 3];
+    struct seen seen;
+    struct dk_settings settings;
+    size_t peak_bytes, told_bytes;
+};
+
+static void make(struct run *run, const char *path, const struct dk_model_options *options,
+                 const char *decoder)
+{
+    struct dk_error err = {.code = DK_OK};
+    struct dk_image image = {0};
+    struct dk_hooks hooks = {.progress = see_progress, .latent = see_latent, .preview = true};
+    *run = (struct run){.settings = settings()};
+    hooks.user = &run->seen;
+    run->settings.decoder = decoder;
+    struct dk_model *model = dk_model_open(path, options, &err);
+    bool done = model && dk_resolve(model, &run->settings, NULL, &err) &&
+                dk_render(model, &run->settings, 1, &image, &hooks, NULL, &err);
+    CHECK(done, "%s: %s", path, err.message);
+    if (done && image.width_px == 64 && image.height_px == 64)
+        memcpy(run->rgb, image.rgb, sizeof run->rgb);
+    if (done) {
+        const struct memory_request r = {
+            .n = 1,
+            .n_chunks = 1,
+            .guided = true,
+            .tiny_decoder = decoder && strcmp(decoder, "tiny") == 0,
+            .width_px = 64,
+            .height_px = 64,
+        };
+        run->peak_bytes = model->arena.peak_bytes;
+        run->told_bytes = memory_work_bytes(model, &r);
+    }
+    dk_image_free(&image);
+    dk_model_close(model);
+}
+
+static bool same_picture(const struct run *a, const struct run *b)
+{
+    return memcmp(a->rgb, b->rgb, sizeof a->rgb) == 0;
+}
+
+/* The picture that the network alone makes of a run's final latent. */
+static void draw(struct bench *b, const float *latent, uint8_t rgb[64 * 64 * 3])
+{
+    struct opened o = open_tiny(b, DATA "vae_tiny");
+    struct dk_image image = {0};
+    size_t mark = arena_mark(&b->arena);
+    struct tensor z = tensor_new4(&b->arena, 1, 8, 8, 4, &b->err);
+    memcpy(z.data, latent, 8 * 8 * 4 * sizeof *latent);
+    struct tensor y = tiny_decode(o.tiny, &b->ops, z);
+    if (y.rank == 4 && image_from_f32(&image, y.data, 64, 64, &b->err))
+        memcpy(rgb, image.rgb, 64 * 64 * 3);
+    arena_reset(&b->arena, mark);
+    dk_image_free(&image);
+    close_tiny(&o);
+}
+
+/* A folder with the parts of the test model, and vae_tiny/ too. */
+static struct path make_folder(void)
+{
+    static const char *const parts[] = {"model_index.json", "scheduler", "text_encoder",
+                                        "tokenizer",        "unet",      "vae"};
+    char here[512], command[2600];
+    struct path folder_of = in("model");
+    CHECK(getcwd(here, sizeof here), "no current folder");
+    snprintf(command, sizeof command, "mkdir -p '%s'", folder_of.s);
+    bool good = system(command) == 0;
+    for (size_t i = 0; good && i < sizeof parts / sizeof *parts; i++) {
+        snprintf(command, sizeof command, "ln -s '%s/" MODEL "/%s' '%s/'", here, parts[i],
+                 folder_of.s);
+        good = system(command) == 0;
+    }
+    snprintf(command, sizeof command, "ln -s '%s/" DATA "vae_tiny' '%s/'", here, folder_of.s);
+    CHECK(good && system(command) == 0, "%s: cannot be made", folder_of.s);
+    return folder_of;
+}
+
+static void check_pipeline(struct bench *b)
+{
+    static struct run exact, given, preview_only, own, own_tiny;
+    const struct dk_model_options plain = {.n_threads = 2},
+                                  taesd = {.n_threads = 2, .taesd = DATA "taesd_decoder.pth"},
+                                  previews = {.n_threads = 2,
+                                              .taesd = DATA "taesd_decoder.safetensors",
+                                              .taesd_preview_only = true};
+    struct path model = make_folder();
+    make(&exact, MODEL, &plain, NULL);
+    make(&given, MODEL, &taesd, NULL);
+    make(&preview_only, MODEL, &previews, NULL);
+    make(&own, model.s, &plain, NULL);
+    make(&own_tiny, model.s, &plain, "tiny");
+
+    CHECK(!exact.settings.decoder, "decoder %s where nobody asked", exact.settings.decoder);
+    CHECK(exact.seen.n_previews == 2 && exact.seen.preview_width_px == 8,
+          "%d previews, %d pixels wide", exact.seen.n_previews, exact.seen.preview_width_px);
+    CHECK(given.settings.decoder && strcmp(given.settings.decoder, "tiny") == 0, "decoder %s",
+          given.settings.decoder ? given.settings.decoder : "open");
+    CHECK(!same_picture(&exact, &given), "both decoders draw the same");
+    CHECK(memcmp(exact.seen.latent, given.seen.latent, sizeof exact.seen.latent) == 0,
+          "the decoder changed the latent");
+    static uint8_t want[64 * 64 * 3];
+    draw(b, given.seen.latent, want);
+    CHECK(memcmp(want, given.rgb, sizeof want) == 0, "not what the network makes of the latent");
+    CHECK(preview_only.settings.decoder && strcmp(preview_only.settings.decoder, "vae") == 0 &&
+              same_picture(&exact, &preview_only),
+          "a decoder for previews changed the picture");
+    CHECK(preview_only.seen.n_previews == 2 && preview_only.seen.preview_width_px == 64,
+          "%d previews, %d pixels wide", preview_only.seen.n_previews,
+          preview_only.seen.preview_width_px);
+    CHECK(!own.settings.decoder && same_picture(&exact, &own),
+          "the folder's own tiny decoder changed the picture");
+    CHECK(own.seen.preview_width_px == 64 &&
+              memcmp(own.seen.preview, preview_only.seen.preview, sizeof want) == 0,
+          "its previews are %d pixels wide", own.seen.preview_width_px);
+    CHECK(same_picture(&own_tiny, &given), "its picture is not that of --taesd");
+    CHECK(own_tiny.told_bytes < own.told_bytes, "told %zu bytes, with the VAE %zu",
+          own_tiny.told_bytes, own.told_bytes);
+    CHECK(own.told_bytes > 0 && own_tiny.told_bytes > 0, "nothing told");
+}
+
+static void check_open_fails(const char *taesd, const char *word)
+{
+    struct dk_error err = {.code = DK_OK};
+    const struct dk_model_options options = {.n_threads = 1, .taesd = taesd};
+    struct dk_model *model = dk_model_open(MODEL, &options, &err);
+    CHECK(!model && strstr(err.message, word), "%s: expected \"%s\": %s", taesd, word,
+          model ? "was accepted" : err.message);
+    dk_model_close(model);
+}
+
+static void check_refusals(void)
+{
+    check_open_fails(DATA "sixteen.safetensors", "TAESD3");
+    check_open_fails(DATA "odd_decoder.safetensors", "2 times");
+    check_open_fails(MODEL "/vae", "is a VAE, expected a tiny decoder");
+    check_open_fails(DATA "missing.safetensors", "missing.safetensors");
+    struct dk_error err = {.code = DK_OK};
+    struct dk_model *model = dk_model_open(MODEL, NULL, &err);
+    if (!model) return;
+    struct dk_settings s = settings();
+    s.decoder = "tiny";
+    CHECK(!dk_resolve(model, &s, NULL, &err) && err.code == DK_ERROR_ARGUMENT &&
+              strstr(err.message, "--taesd"),
+          "%s", err.message);
+    err = (struct dk_error){.code = DK_OK};
+    s.decoder = "huge";
+    CHECK(!dk_resolve(model, &s, NULL, &err) && strstr(err.message, "huge"), "%s", err.message);
+    dk_model_close(model);
+}
+
 int main(void)
 {
     static const unsigned kernel_sets[] = {KERNELS_SCALAR, 0};
@@ -265,6 +462,8 @@ int main(void)
         if (kernel_sets[i] == 0) {
             check_memory(&b);
             check_damage(&b);
+            check_pipeline(&b);
+            check_refusals();
         }
         bench_close(&b);
     }

@@ -152,7 +152,8 @@ bool identity_fingerprint(const char *model_path, const struct request *request,
     bool ok = add_part(&sha, "model", model_path, err) &&
               add_part(&sha, "unet", parts->unet, err) && add_part(&sha, "vae", parts->vae, err) &&
               add_part(&sha, "text-encoder", parts->text_encoder, err) &&
-              add_part(&sha, "tokenizer", parts->tokenizer, err);
+              add_part(&sha, "tokenizer", parts->tokenizer, err) &&
+              add_part(&sha, "taesd", parts->taesd, err);
     sha256_finish(&sha, digits);
     snprintf(hex, FINGERPRINT_BYTES, "%.32s", digits);
     return ok;
@@ -177,7 +178,8 @@ char *identity_name(const char *path)
 char *identity_of_picture(const struct request *request, const char *fingerprint)
 {
     /* The fingerprint says what lies there. */
-    static const char *const places[] = {"model", "unet", "vae", "text-encoder", "tokenizer"};
+    static const char *const places[] = {"model", "unet",      "vae", "text-encoder",
+                                         "tokenizer", "taesd"};
     struct request fresh;
     json_t *all = json_object(), *unsaid = json_object(), *some = json_object(), *value;
     const char *key;

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/memory.h"
 
+#include "pipeline/decoder.h"
+
 /* As text.c calls the encoders, one after the other. */
 static void lay_out_text(const struct dk_model *model, struct ops *o, size_t n_chunks)
 {
@@ -35,11 +37,7 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     arena_reset(o->arena, mark);
     unet_forward(model->unet, o, tensor_new4(o->arena, n, h, w, in, o->err), 0.0f, c);
     arena_reset(o->arena, mark);
-    struct tensor z = tensor_new4(o->arena, 1, h, w, model->latent_channels, o->err);
-    if (r->vae_tiling)
-        vae_decode_tiled(model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f);
-    else
-        vae_decode(model->vae, o, z);
+    decoder_run(model, o, NULL, h, w, (struct decoder_way){r->tiny_decoder, r->vae_tiling});
 }
 
 size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request)

@@ -8,7 +8,7 @@
 /* Pictures made together: n of them, with both halves of guidance or one, n_chunks of text each. */
 struct memory_request {
     size_t n, n_chunks;
-    bool guided, vae_tiling;
+    bool guided, vae_tiling, tiny_decoder;
     int width_px, height_px;
 };
 

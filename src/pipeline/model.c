@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "ops/cache.h"
 #include "pipeline/config.h"
+#include "pipeline/decoder.h"
 #include "pipeline/find.h"
 #include "pipeline/memory.h"
 
@@ -392,6 +393,7 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
         !open_scheduler(model, options, err) || !check_fit(model, err))
         return false;
     set_numbers(model, &unet, &vae);
+    if (!decoder_open(model, options, err)) return false;
     if (model->checkpoint && !model->beside && !options->prediction &&
         strcmp(model->family->name, "sd2") == 0)
         warn(model,
@@ -447,6 +449,7 @@ void dk_model_close(struct dk_model *model)
     text_encoders_close(&model->text);
     unet_free(model->unet);
     vae_free(model->vae);
+    tiny_free(model->tiny);
     for (size_t i = 0; i < model->n_parts; i++)
         if (!model->checkpoint ||
             model->parts[i] != weights_part(model->checkpoint, model->part_names[i]))
@@ -549,6 +552,7 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
     const struct memory_request request = {.n = 1,
                                            .n_chunks = 1,
                                            .guided = model->guidance > 1,
+                                           .tiny_decoder = model->tiny_draws,
                                            .width_px = model->native_width_px,
                                            .height_px = model->native_height_px};
     info->work_bytes = memory_work_bytes(model, &request);

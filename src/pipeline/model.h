@@ -3,6 +3,7 @@
 #ifndef PIPELINE_MODEL_H
 #define PIPELINE_MODEL_H
 
+#include "nets/tiny.h"
 #include "nets/unet.h"
 #include "nets/vae.h"
 #include "pipeline/family.h"
@@ -24,12 +25,15 @@ struct dk_model {
 
     struct unet *unet;
     struct vae *vae;
+    struct tiny *tiny; /* decodes rougher and faster: decoder.h; NULL: there is none */
     struct text_encoders text;
     struct scheduler_config scheduler;
     const struct family *family;
 
     int64_t latent_channels;
     double scaling_factor, shift; /* latents are (z - shift) * scaling_factor */
+    double tiny_scaling_factor, tiny_shift; /* the same for the tiny decoder: 1 and 0 */
+    bool tiny_given, tiny_draws; /* by --taesd; and not for previews only */
     int native_width_px, native_height_px;
     int n_steps;
     double guidance;

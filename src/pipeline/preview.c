@@ -3,6 +3,8 @@
 #include "pipeline/preview.h"
 
 #include "base/rng.h"
+#include "files/image.h"
+#include "pipeline/decoder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -90,9 +92,27 @@ static bool fit(struct dk_model *model, struct ops *o)
     return model->preview_map != NULL;
 }
 
-bool preview_make(struct dk_model *model, struct ops *o, const float *latent, int64_t h, int64_t w,
-                  struct dk_image *image)
+/* The tiny decoder's picture, as large as the one to come. */
+static bool decode(const struct dk_model *model, struct ops *o, const float *latent, int64_t h,
+                   int64_t w, struct dk_image *image)
 {
+    size_t mark = arena_mark(o->arena);
+    struct tensor y = decoder_run(model, o, latent, h, w, (struct decoder_way){.tiny = true});
+    bool good =
+        y.rank > 0 && image_from_f32(image, y.data, (int)y.dim[2], (int)y.dim[1], o->err);
+    arena_reset(o->arena, mark);
+    return good;
+}
+
+bool preview_make(struct dk_model *model, const struct ops *ops, const float *latent, int64_t h,
+                  int64_t w, struct dk_image *image)
+{
+    struct dk_error own = {.code = DK_OK}; /* out of memory here is no reason for a run to end */
+    struct ops quiet = *ops, *o = &quiet;
+    quiet.err = &own;
+    quiet.meter = NULL;
+    if (model->tiny && decode(model, o, latent, h, w, image)) return true;
+    own = (struct dk_error){.code = DK_OK};
     if (!model->preview_map) {
         size_t mark = arena_mark(o->arena);
         bool good = fit(model, o);

@@ -12,6 +12,7 @@
 #include "base/system.h"
 #include "files/image.h"
 #include "ops/meter.h"
+#include "pipeline/decoder.h"
 #include "pipeline/memory.h"
 #include "pipeline/model.h"
 #include "pipeline/preview.h"
@@ -317,15 +318,8 @@ static bool decode(struct group *g, size_t k, struct dk_image *image)
 {
     struct ops *o = &g->ops;
     size_t mark = arena_mark(o->arena), n = (size_t)(g->h * g->w * g->c);
-    struct tensor z = tensor_new4(o->arena, 1, g->h, g->w, g->c, g->err);
-    for (size_t i = 0; z.rank > 0 && i < n; i++)
-        z.data[i] =
-            (float)((double)g->x.data[k * n + i] / g->model->scaling_factor + g->model->shift);
-    int f = vae_factor(g->model->vae);
-    struct tensor pixels =
-        g->jobs[k].vae_tiling
-            ? vae_decode_tiled(g->model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f)
-            : vae_decode(g->model->vae, o, z);
+    struct decoder_way way = {decoder_is_tiny(&g->jobs[k]), g->jobs[k].vae_tiling};
+    struct tensor pixels = decoder_run(g->model, o, g->x.data + k * n, g->h, g->w, way);
     bool good = ops_ok(o) && pixels.rank > 0 &&
                 image_from_f32(image, pixels.data, (int)pixels.dim[2], (int)pixels.dim[1], g->err);
     arena_reset(o->arena, mark);
@@ -435,6 +429,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
                                          .n_chunks = n_chunks,
                                          .guided = g.guided,
                                          .vae_tiling = g.jobs[0].vae_tiling,
+                                         .tiny_decoder = decoder_is_tiny(&g.jobs[0]),
                                          .width_px = g.jobs[0].width_px,
                                          .height_px = g.jobs[0].height_px};
         good = good && memory_fit(model, &request, err);

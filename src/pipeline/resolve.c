@@ -3,6 +3,7 @@
 #include "pipeline/resolve.h"
 
 #include "files/image.h"
+#include "pipeline/decoder.h"
 #include "pipeline/memory.h"
 
 #include <math.h>
@@ -165,7 +166,7 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
     if (s->height_px == 0) s->height_px = model->native_height_px;
     fill_from_scheduler(model, s);
     if (!s->rng) s->rng = "cpu";
-    if (!check_numbers(model, s, err)) return false;
+    if (!check_numbers(model, s, err) || !decoder_resolve(model, s, err)) return false;
     struct sampler *sampler = resolve_sampler(model, s, err);
     if (!sampler) return false;
     int calls = sampler_calls(sampler);
@@ -182,6 +183,7 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
                                      .n_chunks = 1,
                                      .guided = guided,
                                      .vae_tiling = s->vae_tiling,
+                                     .tiny_decoder = decoder_is_tiny(s),
                                      .width_px = s->width_px,
                                      .height_px = s->height_px};
     return memory_fit(model, &request, err);
@@ -210,6 +212,7 @@ static bool run_together(const struct dk_model *model, const struct dk_settings 
            same_text(a->sigmas, b->sigmas) && same_text(a->timesteps, b->timesteps) &&
            a->guidance_from == b->guidance_from && a->guidance_to == b->guidance_to &&
            a->eta == b->eta && a->vae_tiling == b->vae_tiling &&
+           decoder_is_tiny(a) == decoder_is_tiny(b) &&
            resolve_guided(model, a) == resolve_guided(model, b) &&
            (unet_guidance_width(model->unet) == 0 || a->guidance == b->guidance);
 }

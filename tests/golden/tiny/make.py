@@ -110,6 +110,8 @@ def main():
     write("combined.safetensors", {"vae_scale": torch.tensor(0.18215),
                                    **even.tensors("taesd_decoder.", 1, False)})
     write("odd_decoder.safetensors", odd.tensors("", 1, True))
+    sixteen = Layers(4).add([8, 8, 8, 8], [0, 0, 0, 0], 16)
+    write("sixteen.safetensors", sixteen.tensors("decoder.layers.", 0, True))
     torch.save(even.tensors("", 1, True), os.path.join(HERE, "taesd_decoder.pth"))
     with open(os.path.join(HERE, "vae_tiny/config.json"), "w") as f:
         json.dump({"_class_name": "AutoencoderTiny", "act_fn": "relu", "in_channels": 3, "out_channels": 3,

@@ -1,0 +1,99 @@
+/* decoder.c - from the latent to pixels: by the VAE, or by a tiny decoder where there is one. */
+/* SPDX-License-Identifier: MIT */
+#include "pipeline/decoder.h"
+
+#include "pipeline/config.h"
+#include "pipeline/find.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PART "vae_tiny"
+
+static bool check_fit(const struct dk_model *model, const char *path, struct dk_error *err)
+{
+    long long found = tiny_latent_channels(model->tiny), wanted = model->latent_channels;
+    if (found != wanted)
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: decodes latents of %lld channels%s, the model has %lld; give the tiny "
+                       "decoder of this kind of model",
+                       path, found, found == 16 ? ", as TAESD3 and TAEF1 do" : "", wanted);
+    if (tiny_factor(model->tiny) != vae_factor(model->vae))
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: enlarges latents %d times, the model's VAE %d times; give the tiny "
+                       "decoder of this kind of model",
+                       path, tiny_factor(model->tiny), vae_factor(model->vae));
+    return true;
+}
+
+static bool open_at(struct dk_model *model, const char *path, struct dk_error *err)
+{
+    struct config_tiny config = {.scaling_factor = 1};
+    struct weights *all = weights_open(path, err);
+    if (!all) return false;
+    if (model->n_parts == DK_MAX_PARTS) {
+        weights_close(all);
+        return dk_fail(err, DK_ERROR_MODEL, "%s: one part more than a model has", path);
+    }
+    model->part_names[model->n_parts] = PART;
+    model->parts[model->n_parts++] = all;
+    struct weights *weights = weights_part(all, PART);
+    if (!weights)
+        return dk_fail(err, DK_ERROR_MODEL,
+                       "%s: is %s, expected a tiny decoder (TAESD or an AutoencoderTiny)", path,
+                       weights_kind_name(weights_kind(all)));
+    char *beside = path_is_folder(path) ? path_join(path, "config.json") : NULL;
+    bool good = !beside || !path_exists(beside) || config_read_tiny(beside, &config, err);
+    free(beside);
+    if (good) model->tiny = tiny_load(&config.net, weights, err);
+    model->tiny_scaling_factor = config.scaling_factor;
+    model->tiny_shift = config.shift_factor;
+    return model->tiny && check_fit(model, path, err);
+}
+
+bool decoder_open(struct dk_model *model, const struct dk_model_options *options,
+                  struct dk_error *err)
+{
+    model->tiny_given = options->taesd != NULL;
+    model->tiny_draws = options->taesd && !options->taesd_preview_only;
+    if (options->taesd) return open_at(model, options->taesd, err);
+    char *own = path_join(model->path, PART);
+    if (!own) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
+    bool good = model->checkpoint || !path_exists(own) || open_at(model, own, err);
+    free(own);
+    return good;
+}
+
+bool decoder_is_tiny(const struct dk_settings *settings)
+{
+    return settings->decoder && strcmp(settings->decoder, "tiny") == 0;
+}
+
+bool decoder_resolve(const struct dk_model *model, struct dk_settings *settings,
+                     struct dk_error *err)
+{
+    if (!settings->decoder && model->tiny_given)
+        settings->decoder = model->tiny_draws ? "tiny" : "vae";
+    if (settings->decoder && !decoder_is_tiny(settings) && strcmp(settings->decoder, "vae") != 0)
+        return dk_fail(err, DK_ERROR_ARGUMENT, "decoder: \"%s\" is unknown; give vae or tiny",
+                       settings->decoder);
+    if (decoder_is_tiny(settings) && !model->tiny)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "decoder: %s has no tiny decoder; give one with --taesd, or use vae",
+                       model->path);
+    return true;
+}
+
+struct tensor decoder_run(const struct dk_model *model, struct ops *o, const float *latent,
+                          int64_t h, int64_t w, struct decoder_way way)
+{
+    double scale = way.tiny ? model->tiny_scaling_factor : model->scaling_factor;
+    double shift = way.tiny ? model->tiny_shift : model->shift;
+    struct tensor z = tensor_new4(o->arena, 1, h, w, model->latent_channels, o->err);
+    for (int64_t i = 0; z.rank > 0 && !ops_dry(o) && i < tensor_count(z); i++)
+        z.data[i] = (float)((double)latent[i] / scale + shift);
+    int f = vae_factor(model->vae);
+    if (way.tiny) return tiny_decode(model->tiny, o, z);
+    return way.tiling ? vae_decode_tiled(model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f)
+                      : vae_decode(model->vae, o, z);
+}
