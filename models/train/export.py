@@ -119,6 +119,20 @@ def export_tokenizer(out):
         **special, "add_prefix_space": False, "errors": "replace"})
 
 
+def export_tiny(out, checkpoint):
+    """OUT/vae_tiny: the decoder alone, as diffusers' AutoencoderTiny has it; scaled latents in, factor 1."""
+    tiny = torch.load(checkpoint, map_location="cpu")
+    config, folder = tiny["configs"]["tiny"], out + "/vae_tiny"
+    widths = config["decoder_block_out_channels"]
+    write_json(folder + "/config.json", {
+        "_class_name": "AutoencoderTiny", "_diffusers_version": "0.22.0", "act_fn": "relu",
+        "upsampling_scaling_factor": 2, "scaling_factor": 1.0, "force_upcast": False,
+        "latent_magnitude": 3, "latent_shift": 0.5, "encoder_block_out_channels": widths,
+        "num_encoder_blocks": [1] * len(widths), **config})
+    save_safetensors(folder + "/diffusion_pytorch_model.safetensors", tiny["average"]["tiny"])
+    print("%s: %d samples, %.2f MB" % (folder, tiny["samples"], folder_mb(folder)))
+
+
 def folder_mb(folder):
     return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder)
                for f in files) / 1e6
@@ -151,8 +165,7 @@ def main():
     save_safetensors(args.out + "/vae" + weight_file, weights)
     save_safetensors(args.out + "/text_encoder/model.safetensors", unet["average"]["text"])
     if os.path.exists(args.tiny):
-        tiny = torch.load(args.tiny, map_location="cpu")["average"]["tiny"]
-        save_safetensors(args.out + "/taesd_decoder.safetensors", tiny)
+        export_tiny(args.out, args.tiny)
     size = folder_mb(args.out)
     print("%s: %d samples, %.1f MB" % (args.out, unet["samples"], size))
     if size > LIMIT_MB:

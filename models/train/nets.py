@@ -427,19 +427,33 @@ class TinyBlock(nn.Module):
         return F.relu(self.conv(x) + x)
 
 
-class TinyClamp(nn.Module):
+class TinyDecoder(nn.Module):
+    """One width for all levels: diffusers gives its upsampling convolutions no other."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, blocks = config["decoder_block_out_channels"][0], config["num_decoder_blocks"]
+        layers = [nn.Conv2d(config["latent_channels"], width, 3, padding=1), nn.ReLU()]
+        for level, n in enumerate(blocks):
+            layers += [TinyBlock(width) for _ in range(n)]
+            last = level == len(blocks) - 1
+            if not last:
+                layers.append(nn.Upsample(scale_factor=2))
+            layers.append(nn.Conv2d(width, config["out_channels"] if last else width, 3, padding=1,
+                                    bias=last))
+        self.layers = nn.Sequential(*layers)
+
     def forward(self, z):
-        return torch.tanh(z / 3) * 3
+        return self.layers(torch.tanh(z / 3) * 3) * 2 - 1
 
 
-class TinyDecoder(nn.Sequential):
-    """scaled latent [n, 4, h, w] -> picture in [0, 1] [n, 3, f h, f w]; names as madebyollin/taesd"""
+class AutoencoderTiny(nn.Module):
+    """scaled latent [n, 4, h, w] -> picture in [-1, 1] [n, 3, f h, f w], f = 2^(levels - 1); no encoder"""
 
-    def __init__(self, channels=16, blocks=(2, 2, 1), latent=4):
-        layers = [TinyClamp(), nn.Conv2d(latent, channels, 3, padding=1), nn.ReLU()]
-        for n in blocks:
-            layers += [TinyBlock(channels) for _ in range(n)]
-            layers += [nn.Upsample(scale_factor=2), nn.Conv2d(channels, channels, 3, padding=1,
-                                                              bias=False)]
-        layers += [TinyBlock(channels), nn.Conv2d(channels, 3, 3, padding=1)]
-        super().__init__(*layers)
+    def __init__(self, config):
+        super().__init__()
+        self.config = dict(config)
+        self.decoder = TinyDecoder(config)
+
+    def decode(self, z):
+        return self.decoder(z)

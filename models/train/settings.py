@@ -31,3 +31,7 @@ VAE64_CONFIG = dict(  # the first VAE: 64 x 64 pixels, a factor of 4; it defines
 VAE_CONFIG = dict(    # the shipped VAE: the same latents, 128 x 128 pixels, a factor of 8
     block_out_channels=[16, 32, 64, 128], layers_per_block=1, norm_num_groups=1,
     in_channels=3, out_channels=3, latent_channels=4)
+
+TINY_CONFIG = dict(   # the small decoder: the same latents, scaled; half the width of TAESD and no block
+    decoder_block_out_channels=[32, 32, 32, 32], num_decoder_blocks=[4, 3, 1, 0],  # where it is dear
+    in_channels=3, out_channels=3, latent_channels=4)

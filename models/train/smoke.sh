@@ -38,7 +38,10 @@ run vae.py check --count 8
 run unet.py cache --count 64
 run unet.py train --samples 64 --batch 8
 run distil.py --samples 32 --batch 8
-run tiny_decoder.py --samples 32 --batch 2
+run tiny_decoder.py train --samples 16 --batch 2
+run tiny_decoder.py train --samples 32 --batch 2  # must go on from 16
+run tiny_decoder.py check --count 8
+run tiny_decoder.py export --folder "$small"
 run export.py "$small/model"
 run export.py "$small/model-lcm" --unet "$small/lcm/last.pt" --scheduler lcm
 run sample.py "$small/model" "$small/model.png" --steps 2
