@@ -114,9 +114,9 @@ $(B)/tests/%: tests/%.c $(B)/libdarkroom.a
 $(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
 	@rm -f $@
 	$(call say,AR)$(AR) rcs $@ $^
-$(B)/tests/checkfuzz: $(B)/libcli.a
-$(B)/tests/checkfuzz: private TEST_LIBS = $(B)/libcli.a
-$(B)/tests/checkfuzz: private CPPFLAGS += -Isrc/cli
+$(B)/tests/checkfuzz $(B)/tests/checktruth: $(B)/libcli.a
+$(B)/tests/checkfuzz $(B)/tests/checktruth: private TEST_LIBS = $(B)/libcli.a
+$(B)/tests/checkfuzz $(B)/tests/checktruth: private CPPFLAGS += -Isrc/cli
 $(B)/tests/checkfuzz: private LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 # make fuzz SECONDS=60: libFuzzer on each target of tests/fuzz, with clang; what it finds beside the corpus stays in build/.

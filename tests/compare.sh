@@ -129,10 +129,75 @@ is "gaps" "$status" 0
 is "impossible cells are told" "$(grep -c '"state": "refused"' p/results.json)" 2
 is "possible settings" "$(column pictures p/results.csv | tr '\n' ' ')" '2 2 2 '
 
+# --- the CLIP score
+clip=$root/tests/golden/clip/tiny
+ends 1 'nosuch-clip' "$dk" compare cat -m "$tiny" -o c --clip nosuch-clip
+ends 1 'holds a U-Net, expected a CLIP' "$dk" compare cat -m "$tiny" -o c --clip "$tiny/unet"
+ends 1 'there is no vision tower' "$dk" compare cat -m "$tiny" -o c --clip "$tiny/text_encoder"
+check "nothing was made" [ ! -e c ]
+run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c --clip "$clip"
+is "scores" "$status" 0
+prints ' clip'
+is "a score for each setting" "$(column clip_score c/results.csv | awk '$1 >= 0 && $1 <= 100 && $1 != ""' | wc -l)" 2
+is "with its deviation" "$(column clip_score_sd c/results.csv | awk '$1 > 0' | wc -l)" 2
+is "the name of the CLIP" "$(grep -c '^ "clip": "tiny"' c/results.json)" 1
+is "a score for each picture and reference" "$(grep -c '"clip_score": [0-9]' c/results.json)" 12
+check "a column in the report" grep -q '>CLIP</button>' c/report.html
+check "under the pictures" grep -q '<br>CLIP [0-9]' c/report.html
+known=$(ls c/.compare/clip-*.json)
+is "scores are kept" "$(grep -o '":' "$known" | wc -l)" 12
+cp c/results.json before.json
+sed 's/:[0-9][0-9.e-]*\([,}]\)/:7\1/' "$known" >changed && cp changed "$known"
+run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c --clip "$clip" -q
+is "a kept score is not computed again" "$(grep -c '"clip_score": 7.0' c/results.json)" 1
+echo '{"broken' >"$known"
+run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c --clip "$clip" -q --threads 1
+is "broken ones are" "$status" 0
+same c/results.json before.json
+run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c -q
+is "without a CLIP" "$(column clip_score c/results.csv | tr -d '\n')" ''
+
+# --- several models as an axis: other native sizes, one file that takes the other's place
+other=$root/tests/golden/models/tiny-sd2
+run "$dk" compare cat -m "$tiny" -m "$other" --steps 1,2 --schedulers ddim --seeds 1,2 --guidance 1 --size 32x32 --tolerance 0.5 -o m
+is "two models" "$status" 0
+is "a line for each" "$(wc -l <m/results.csv)" 5
+is "with their pictures" "$(column pictures m/results.csv | tr '\n' ' ')" '2 2 2 2 '
+is "both are named" "$(grep -c '"fingerprint"' m/results.json)" 2
+is "references of both" "$(grep -c '"converged": true' m/results.json)" 4
+is "pages" "$(grep -o '<h3>[^<]*</h3>' m/report.html | sort -u | wc -l)" 4
+for cell in m/cells/ddim-2-1-*.png; do
+    "$dk" --from "$cell" -q --force -o again.png >/dev/null 2>&1
+    same "$cell" again.png
+done
+cp "$out" table
+run "$dk" compare cat -m "$tiny" -m "$other" --steps 1,2 --schedulers ddim --seeds 1,2 --guidance 1 --size 32x32 --tolerance 0.5 -o m --json
+is "nothing is made twice" "$(grep -c '"event":"cell".*"reference":false' "$out")" 0
+is "told by their last names" "$(grep -o '<h3>cat, model tiny-sd[12], seed [12]</h3>' m/report.html | sort -u | wc -l)" 4
+check "in the table too" grep -q '^ddim, tiny-sd1  *1 ' table
+mkdir -p wide/unet
+ln -s "$other"/* wide/ 2>/dev/null
+ln -s "$other"/unet/*.safetensors wide/unet/
+sed 's/"sample_size": [0-9]*/"sample_size": 6/' "$other/unet/config.json" >wide/unet/config.json
+run "$dk" compare cat -m "$tiny" -m wide --rows model --steps 1 --schedulers ddim --seed 1 --guidance 1 --tolerance 0.5 -o n --clip "$clip"
+is "models as rows, each of its own size" "$status" 0
+is "native sizes" "$(for cell in n/cells/ddim-1-1-*.png; do "$dk" info "$cell" | sed -n 's/^size  *//p'; done | sort | tr '\n' ' ')" '48x48 64x64 '
+is "and no common one" "$(column psnr_db n/results.csv | awk '$1 > 0' | wc -l)" 2
+
 # --- with the default model, errors fall with the steps
 run "$dk" compare "a red apple on a blue background" --size 32x32 --guidance 1 --seed 5 --steps 2,4,8,16 \
     --schedulers ddim,euler,dpmpp-2m --tolerance 0.02 -o e -q
 is "the default model" "$status" 0
 column latent_rmse e/results.csv | awk '(NR - 1) % 4 && $1 >= last { bad = 1 } { last = $1 } END { exit bad || NR != 12 }'
 is "errors fall with steps" $? 0
+is "its backgrounds are looked at" "$(column background e/results.csv | grep -c '^[01]$')" 12
+is "and its objects" "$(column nearest_rank e/results.csv | awk '$1 >= 1 && $1 <= 54' | wc -l)" 12
+check "the nearest is named" grep -q '"nearest_objects"' e/results.json
+check "in the report" grep -q '>nearest</button>' e/report.html
+run small "a red apple on a blue background" --steps 1 --schedulers ddim --seed 1 -o o -q
+is "other models have none" "$(column background o/results.csv)$(column nearest o/results.csv)" ''
+mkdir spoiled
+ln -s "$tiny"/* spoiled/
+cp a/sheet.png spoiled/references.png
+ends 1 'references.png: found no darkroom-references-1' "$dk" compare cat -m spoiled -o q
 finish

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "compare_output.h"
 #include "compare_report.h"
+#include "compare_scores.h"
 #include "compare_store.h"
 #include "interrupt.h"
 #include "output.h"
@@ -256,6 +257,21 @@ static bool write_all(struct run *run, struct dk_error *err)
     return ok;
 }
 
+/* ---- scores -------------------------------------------------------------------------------- */
+
+static void tell_score(void *user, size_t n_scored)
+{
+    compare_report_score(user, n_scored);
+}
+
+static bool open_scores(struct run *run, struct dk_error *err)
+{
+    struct comparison *c = &run->comparison;
+    if (!run->request->compare.clip) return true;
+    c->scores = scores_open(run->request, tell_score, &run->report, err);
+    return c->scores != NULL;
+}
+
 /* ---- beginning and end --------------------------------------------------------------------- */
 
 static void print_dry(struct run *run)
@@ -321,7 +337,8 @@ static bool prepare(struct run *run, const struct arguments *arguments, struct d
     bool ok = (!options->add || before) &&
               axes_read(&c->axes, run->request, arguments, before, err) &&
               targets_read(&run->results, options->targets, err) &&
-              reference_read(&c->reference, options->reference, err) && comparison_plan(c, err);
+              reference_read(&c->reference, options->reference, err) && open_scores(run, err) &&
+              comparison_plan(c, err);
     json_decref(before);
     return ok;
 }
@@ -337,7 +354,14 @@ static bool open_folder(struct run *run, struct dk_error *err)
         return say_fail(err, DK_ERROR_FILE,
                         "%s: another process is making this comparison; wait for it", c->folder);
     if (result == CLAIM_MINE) store_sweep(c->folder);
+    if (result == CLAIM_MINE && c->scores) scores_use_folder(c->scores, c->folder);
     return result == CLAIM_MINE;
+}
+
+static int say_interrupted(void)
+{
+    say_error("interrupted; run the same command again to go on");
+    return EXIT_INTERRUPTED;
 }
 
 static int execute(struct run *run)
@@ -346,16 +370,15 @@ static int execute(struct run *run)
     if (!open_folder(run, &err)) return say_failure(&err);
     bool made = make_all(run);
     progress_clear(&run->report.progress);
-    if (interrupt_seen()) {
-        say_error("interrupted; run the same command again to go on");
-        return EXIT_INTERRUPTED;
-    }
+    if (interrupt_seen()) return say_interrupted();
     if (!made) {
         say_failure(&run->err);
         return run->report.n_done > 0 ? EXIT_PARTLY : EXIT_FAILED;
     }
     if (run->report.n_done == 0) return EXIT_FAILED;
-    if (!write_all(run, &err)) return say_failure(&err);
+    bool written = write_all(run, &err);
+    progress_clear(&run->report.progress);
+    if (!written) return interrupt_seen() ? say_interrupted() : say_failure(&err);
     if (!run->request->json && !run->request->quiet) table_print(&run->results, &run->comparison);
     return run->n_failed > 0 ? EXIT_PARTLY : EXIT_DONE;
 }
@@ -382,6 +405,7 @@ int compare_run(struct request *request, struct arguments *arguments, int argc, 
     }
     claims_close(run.claims);
     results_free(&run.results);
+    scores_close(run.comparison.scores);
     comparison_free(&run.comparison);
     compare_report_free(&run.report);
     return status;

@@ -127,7 +127,7 @@ static void put_steps(struct canvas *canvas, const struct panel *p)
 static void put_axes(struct canvas *canvas, const struct panel *p)
 {
     const char *error =
-        p->results->has_rmse ? "latent RMSE to the reference" : "1 - SSIM to the reference";
+        p->results->has[Q_RMSE] ? "latent RMSE to the reference" : "1 - SSIM to the reference";
     const char *up = p->upwards == UP_STATISTICS ? "distance of the latents' statistics" : error;
     const char *across = p->across == ACROSS_SECONDS ? "seconds a picture" : "steps";
     char title[128];

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "compare_measure.h"
 
+#include "compare_output.h"
+#include "compare_scores.h"
 #include "compare_store.h"
 #include "say.h"
 #include "text.h"
@@ -13,7 +15,8 @@
 
 const char *const quantity_names[N_QUANTITIES] = {
     "latent_rmse", "psnr_db",     "ssim",   "ms_ssim",   "sharpness", "sharpness_ratio", "contrast",
-    "background",  "unet_passes", "text_s", "denoise_s", "decode_s",  "seconds"};
+    "background",  "nearest",     "nearest_rank", "clip_score", "unet_passes", "text_s", "denoise_s",
+    "decode_s",    "seconds"};
 
 /* ---- targets ------------------------------------------------------------------------------- */
 
@@ -79,79 +82,32 @@ void target_describe(const struct target *target, char text[48])
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
-/* The colours of the default model's captions and what they look like in its training pictures. */
-static const struct {
-    const char *name;
-    int rgb[3];
-} colours[] = {
-    {"white", {255, 255, 255}},      {"black", {20, 20, 20}},    {"gray", {135, 135, 135}},
-    {"red", {205, 35, 40}},          {"orange", {245, 140, 30}}, {"yellow", {250, 220, 60}},
-    {"green", {60, 160, 70}},        {"teal", {20, 140, 140}},   {"blue", {35, 85, 200}},
-    {"purple", {125, 55, 165}},      {"pink", {245, 160, 195}},  {"brown", {120, 75, 45}},
-    {"light blue", {150, 205, 245}},
-};
-#define N_COLOURS (sizeof colours / sizeof colours[0])
-
-/* The colour before the word background, the longest name that fits; N_COLOURS: none is named. */
-static size_t named_background(const char *prompt)
-{
-    const char *word = strstr(prompt, " background");
-    size_t best = N_COLOURS, best_n = 0;
-    for (size_t i = 0; word && i < N_COLOURS; i++) {
-        size_t n = strlen(colours[i].name), before = (size_t)(word - prompt);
-        if (n > before || n <= best_n || strncmp(word - n, colours[i].name, n) != 0) continue;
-        if (before > n && word[-(ptrdiff_t)n - 1] != ' ') continue;
-        best = i;
-        best_n = n;
-    }
-    return best;
-}
-
-static int compare_bytes(const void *a, const void *b)
-{
-    return *(const uint8_t *)a - *(const uint8_t *)b;
-}
-
-/* The named colour nearest to the median of the four corners. */
-static size_t seen_background(const struct dk_image *image)
-{
-    int w = image->width_px, h = image->height_px, side = (w < h ? w : h) / 16;
-    if (side < 1) side = 1;
-    size_t n = 4 * (size_t)side * (size_t)side, best = 0;
-    double nearest = INFINITY, median[3];
-    uint8_t *values = text_alloc(n);
-    for (int c = 0; c < 3; c++) {
-        size_t k = 0;
-        for (int i = 0; i < 4; i++)
-            for (int y = 0; y < side; y++)
-                for (int x = 0; x < side; x++) {
-                    int u = i % 2 ? w - 1 - x : x, v = i / 2 ? h - 1 - y : y;
-                    values[k++] = image->rgb[3 * ((size_t)v * (size_t)w + (size_t)u) + (size_t)c];
-                }
-        qsort(values, n, 1, compare_bytes);
-        median[c] = (values[n / 2 - 1] + values[n / 2]) / 2.0;
-    }
-    free(values);
-    for (size_t i = 0; i < N_COLOURS; i++) {
-        double d = 0;
-        for (int c = 0; c < 3; c++)
-            d += (colours[i].rgb[c] - median[c]) * (colours[i].rgb[c] - median[c]);
-        if (d < nearest) best = i;
-        if (d < nearest) nearest = d;
-    }
-    return best;
-}
-
 static bool measure_alone(const struct comparison *c, struct cell *cell,
-                          const struct dk_image *image)
+                          const struct dk_image *image, struct dk_error *err)
 {
+    const struct dk_settings *settings = &cell->request.settings;
+    const struct truth *truth = c->slots[cell->model].truth;
     struct measure *m = &cell->measure;
-    *m = (struct measure){
-        NAN, NAN, NAN, NAN, dk_metrics_sharpness(image), dk_metrics_contrast(image), NAN, NAN};
-    size_t named = named_background(cell->request.settings.prompt);
-    if (c->slots[cell->model].is_default && named < N_COLOURS)
-        m->background = seen_background(image) == named;
-    return true;
+    *m = (struct measure){.rmse = NAN,
+                          .psnr_db = NAN,
+                          .ssim = NAN,
+                          .ms_ssim = NAN,
+                          .sharpness = dk_metrics_sharpness(image),
+                          .sharper = NAN,
+                          .contrast = dk_metrics_contrast(image),
+                          .background = NAN,
+                          .nearest = NAN,
+                          .rank = NAN,
+                          .clip = NAN};
+    if (truth) {
+        struct truth_answer answer;
+        truth_judge(truth, settings->prompt, image, &answer);
+        if (answer.background >= 0) m->background = answer.background;
+        if (answer.rank > 0) m->nearest = answer.rank == 1;
+        if (answer.rank > 0) m->rank = (double)answer.rank;
+        memcpy(m->seen, answer.nearest, sizeof m->seen);
+    }
+    return !c->scores || scores_of(c->scores, settings, image, &m->clip, err);
 }
 
 static bool compare_pictures(struct measure *m, const struct dk_image *image,
@@ -188,7 +144,7 @@ static bool measure_cell(const struct comparison *c, struct cell *cell, struct d
     const struct problem *problem = &c->problems[cell->problem];
     const struct cell *reference = problem_reference(c, problem);
     struct dk_image image = {0}, other = {0};
-    bool ok = store_picture(c->folder, cell, &image, err) && measure_alone(c, cell, &image);
+    bool ok = store_picture(c->folder, cell, &image, err) && measure_alone(c, cell, &image, err);
     bool is_file = c->reference.kind == REFERENCE_FILE;
     bool one_solution = is_file || (!cell->draws && reference && !reference->draws);
     if (ok && is_file) {
@@ -200,6 +156,20 @@ static bool measure_cell(const struct comparison *c, struct cell *cell, struct d
     }
     dk_image_free(&image);
     dk_image_free(&other);
+    return ok;
+}
+
+static bool score_reference(const struct comparison *c, struct problem *problem,
+                            struct dk_error *err)
+{
+    const struct cell *cell = problem_reference(c, problem);
+    const struct dk_settings *settings = &c->cells[problem->first].request.settings;
+    struct dk_image image = {0};
+    if (c->reference.kind == REFERENCE_FILE)
+        return scores_of(c->scores, settings, &c->reference.image, &problem->clip, err);
+    bool ok = !cell || (store_picture(c->folder, cell, &image, err) &&
+                        scores_of(c->scores, settings, &image, &problem->clip, err));
+    dk_image_free(&image);
     return ok;
 }
 
@@ -265,7 +235,7 @@ static bool measure_statistics(const struct comparison *c, struct setting *setti
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-static double quantity_of(const struct cell *cell, enum quantity quantity)
+double cell_quantity(const struct cell *cell, enum quantity quantity)
 {
     const struct measure *m = &cell->measure;
     const struct outcome *o = &cell->outcome;
@@ -277,6 +247,9 @@ static double quantity_of(const struct cell *cell, enum quantity quantity)
                                       m->sharper,
                                       m->contrast,
                                       m->background,
+                                      m->nearest,
+                                      m->rank,
+                                      m->clip,
                                       o->n_passes,
                                       o->text_s,
                                       o->denoise_s,
@@ -294,7 +267,7 @@ static struct spread spread_of(const struct comparison *c, const struct setting 
         s.n = 0;
         for (size_t i = 0; i < setting->n_cells; i++) {
             const struct cell *cell = &c->cells[setting->cells[i]];
-            double v = cell->state == CELL_DONE ? quantity_of(cell, quantity) : NAN;
+            double v = cell->state == CELL_DONE ? cell_quantity(cell, quantity) : NAN;
             if (isnan(v)) continue;
             sum += pass == 0 ? v : (v - s.mean) * (v - s.mean);
             s.n++;
@@ -340,14 +313,13 @@ static bool sum_up(struct results *r, const struct comparison *c, struct setting
     }
     if (c->reference.kind == REFERENCE_FILE) s->by_statistics = false;
     for (int q = 0; q < N_QUANTITIES; q++) s->q[q] = spread_of(c, s, (enum quantity)q);
-    if (s->q[Q_RMSE].n) r->has_rmse = true;
-    if (s->q[Q_BACKGROUND].n) r->has_background = true;
+    for (int q = 0; q < N_QUANTITIES; q++) r->has[q] = r->has[q] || s->q[q].n > 0;
     return measure_statistics(c, s, err);
 }
 
 double setting_error(const struct results *r, const struct setting *s)
 {
-    return r->has_rmse ? s->q[Q_RMSE].mean : 1 - s->q[Q_SSIM].mean;
+    return r->has[Q_RMSE] ? s->q[Q_RMSE].mean : 1 - s->q[Q_SSIM].mean;
 }
 
 static void mark_pareto(struct results *r)
@@ -397,12 +369,13 @@ static char *name_series(const struct comparison *c, const struct cell *cell)
             bool is_word = is_scheduler || axis->option->kind == OPTION_CHOICE ||
                            axis->option->kind == OPTION_PATH ||
                            strcmp(axis->option->name, "sigmas") == 0;
-            const char *value = cell_value(c, cell, i);
+            char *value = axis_word(axis, cell->at[i]);
             char *longer =
                 text_format("%s%s%s%s%s", name ? name : "", name ? ", " : "",
                             is_word && strcmp(value, "own") != 0 ? "" : axis->option->name,
                             is_word && strcmp(value, "own") != 0 ? "" : " ", value);
             free(name);
+            free(value);
             name = longer;
         }
     return name ? name : text_copy("all");
@@ -543,6 +516,8 @@ bool results_measure(struct results *r, struct comparison *c, struct dk_error *e
     r->settings = text_alloc(r->n_settings * sizeof *r->settings);
     for (size_t i = 0; i < c->n_cells; i++)
         if (c->cells[i].state == CELL_DONE && !measure_cell(c, &c->cells[i], err)) return false;
+    for (size_t i = 0; c->scores && i < c->n_problems; i++)
+        if (!score_reference(c, &c->problems[i], err)) return false;
     collect_cells(r, c);
     for (size_t i = 0; i < r->n_settings; i++)
         if (!sum_up(r, c, &r->settings[i], err)) return false;

@@ -20,6 +20,9 @@ enum quantity { /* the measures, and what they cost */
                 Q_SHARPER,
                 Q_CONTRAST,
                 Q_BACKGROUND,
+                Q_NEAREST,
+                Q_RANK,
+                Q_CLIP,
                 Q_PASSES,
                 Q_TEXT_S,
                 Q_DENOISE_S,
@@ -68,9 +71,15 @@ struct results {
     size_t fewest[MAX_TARGETS], fastest[MAX_TARGETS]; /* over all series; SIZE_MAX: none */
     size_t n_settings;
     size_t *cells; /* of all settings, one after the other */
-    bool has_rmse; /* the reference has a latent */
-    bool has_background;
+    bool has[N_QUANTITIES]; /* some setting has the number */
 };
+
+double cell_quantity(const struct cell *cell, enum quantity quantity);
+/* Shares of pictures: their deviation says nothing more. */
+static inline bool quantity_is_share(enum quantity quantity)
+{
+    return quantity == Q_BACKGROUND || quantity == Q_NEAREST;
+}
 
 /* text as --target takes it; NULL: 30 dB and SSIM 0.95. */
 bool targets_read(struct results *results, const char *text, struct dk_error *err);

@@ -37,11 +37,15 @@ struct section {
 };
 struct section *sections_make(const struct comparison *comparison, size_t *n_sections);
 void sections_free(struct section *sections, size_t n_sections);
+/* A value as a word: of a path the last part, where that tells it from the others. Free it. */
+char *axis_word(const struct axis *axis, size_t value);
 /* "16 steps", "ddim", "guidance 4": a value as a heading. Free it. */
 char *axis_heading(const struct axis *axis, size_t value);
 /* "ddim, 16 steps". Free it. */
 char *cell_heading(const struct comparison *comparison, const struct cell *cell);
 /* "0.31 s" and "34.1 dB", or why there is no number. */
 void cell_caption(const struct cell *cell, char text[64]);
+/* "CLIP 27.3, like lemon": the score, and the object it is nearer to than to the named one. */
+void cell_judgement(const struct cell *cell, char text[64]);
 
 #endif

@@ -222,29 +222,35 @@ static void put_row(struct page *p, const struct series *series, const struct se
             p->comparison->cells[s->first].request.settings.n_steps);
     put_value(out, &s->q[Q_PASSES], "%.0f", false);
     put_value(out, &s->q[Q_SECONDS], "%.2f", true);
-    if (r->has_rmse) put_value(out, &s->q[Q_RMSE], "%.3g", true);
+    if (r->has[Q_RMSE]) put_value(out, &s->q[Q_RMSE], "%.3g", true);
     put_value(out, &s->q[Q_PSNR], "%.1f", true);
     put_value(out, &s->q[Q_SSIM], "%.3f", true);
     put_value(out, &s->q[Q_MS_SSIM], "%.3f", true);
     put_value(out, &s->q[Q_SHARPER], "%.2f", true);
     put_value(out, &s->q[Q_CONTRAST], "%.1f", true);
     put_value(out, &(struct spread){s->statistics, 0, 1}, "%.3g", false);
-    if (r->has_background) put_value(out, &s->q[Q_BACKGROUND], "%.2f", false);
+    if (r->has[Q_CLIP]) put_value(out, &s->q[Q_CLIP], "%.1f", true);
+    if (r->has[Q_BACKGROUND]) put_value(out, &s->q[Q_BACKGROUND], "%.2f", false);
+    if (r->has[Q_NEAREST]) put_value(out, &s->q[Q_NEAREST], "%.2f", false);
+    if (r->has[Q_RANK]) put_value(out, &s->q[Q_RANK], "%.1f", true);
     fprintf(out, "<td data-v=\"%zu\">%zu</td></tr>\n", s->n_done, s->n_done);
 }
 
 static void put_table(struct page *p)
 {
     const struct results *r = p->results;
-    const char *names[16];
+    const char *names[20];
     size_t n = 0;
     const char *const first[] = {"setting", "steps", "passes", "seconds"};
     const char *const then[] = {"PSNR dB",   "SSIM",     "MS-SSIM",
                                 "sharpness", "contrast", "statistics"};
     for (size_t i = 0; i < 4; i++) names[n++] = first[i];
-    if (r->has_rmse) names[n++] = "latent RMSE";
+    if (r->has[Q_RMSE]) names[n++] = "latent RMSE";
     for (size_t i = 0; i < 6; i++) names[n++] = then[i];
-    if (r->has_background) names[n++] = "background";
+    if (r->has[Q_CLIP]) names[n++] = "CLIP";
+    if (r->has[Q_BACKGROUND]) names[n++] = "background";
+    if (r->has[Q_NEAREST]) names[n++] = "nearest";
+    if (r->has[Q_RANK]) names[n++] = "rank";
     names[n++] = "pictures";
     fputs("<h2>All settings</h2><p class=\"faint\">Means and standard deviations over prompts and "
           "seeds. Green: nothing "
@@ -283,7 +289,11 @@ static void put_figure(struct page *p, const struct cell *cell, const char *name
     }
     fputs("<figcaption>", out);
     canvas_escape(out, name);
-    fprintf(out, "<br><small>%s</small></figcaption></figure>\n", caption);
+    fprintf(out, "<br><small>%s", caption);
+    cell_judgement(cell, caption);
+    fputs(*caption ? "<br>" : "", out);
+    canvas_escape(out, caption);
+    fputs("</small></figcaption></figure>\n", out);
 }
 
 /* The picture that the slider shows on the other side; false when there is none. */
@@ -433,10 +443,20 @@ static void put_notes(struct page *p)
               "are not compared with "
               "the reference one by one; only statistics over the seeds are.</li>\n",
               p->out);
-    if (p->results->has_background)
+    if (p->results->has[Q_CLIP])
+        fputs("<li><b>CLIP</b>: how well a picture fits its prompt, 100 max(cosine, 0) of the two "
+              "embeddings of the CLIP that was given. Most pictures that fit have 20 to 35; "
+              "differences count, not the number.</li>\n",
+              p->out);
+    if (p->results->has[Q_BACKGROUND])
         fputs("<li><b>background</b>: share of pictures whose corners are nearest to the colour "
-              "that the prompt "
-              "names.</li>\n",
+              "that the prompt names.</li>\n",
+              p->out);
+    if (p->results->has[Q_NEAREST])
+        fputs("<li><b>nearest</b>: share of pictures that are nearer to the true picture of the "
+              "named object than to that of any other object the model was trained on, in the asked "
+              "layout and colour. <b>rank</b>: the named object's place among all, 1 being the "
+              "nearest.</li>\n",
               p->out);
     fputs("</ul>\n", p->out);
 }

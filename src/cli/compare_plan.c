@@ -82,13 +82,13 @@ bool comparison_use(struct comparison *c, size_t slot, struct dk_error *err)
     c->model = model_open(&s->request, &path, err);
     bool ok = c->model != NULL;
     if (ok && !s->path) {
-        struct dk_error ignored = {0};
-        char *standard = dk_model_find(NULL, &ignored);
-        ok = identity_fingerprint(path, &s->request, s->provenance.fingerprint, err);
+        struct dk_error why = {0};
+        s->truth = truth_open(path, &why);
         s->provenance.model_name = identity_name(path);
-        s->is_default = standard && strcmp(standard, path) == 0;
         s->path = text_copy(path);
-        dk_free(standard);
+        if (why.code != DK_OK && err) *err = why;
+        ok = why.code == DK_OK &&
+             identity_fingerprint(path, &s->request, s->provenance.fingerprint, err);
     }
     dk_free(path);
     if (ok) c->open = slot;
@@ -324,7 +324,7 @@ static bool find_problem(struct comparison *c, struct tally *known, size_t numbe
             list_room(c->problems, c->n_problems, &c->problems_capacity, sizeof *c->problems);
         *at = ++c->n_problems;
         struct problem *problem = &c->problems[c->n_problems - 1];
-        *problem = (struct problem){.first = number};
+        *problem = (struct problem){.first = number, .clip = NAN};
         cell->problem = *at - 1;
         ok = plan_reference(c, problem, err);
     }
@@ -414,6 +414,7 @@ void comparison_free(struct comparison *c)
     }
     for (size_t i = 0; c->slots && i < c->n_slots; i++) {
         free(c->slots[i].provenance.model_name);
+        truth_free(c->slots[i].truth);
         free(c->slots[i].path);
     }
     dk_model_close(c->model);

@@ -4,6 +4,7 @@
 #define CLI_COMPARE_PLAN_H
 
 #include "compare_axes.h"
+#include "compare_truth.h"
 #include "metadata.h"
 
 #include <math.h>
@@ -42,6 +43,10 @@ struct measure { /* NAN: not measured */
     double rmse, psnr_db, ssim, ms_ssim;
     double sharpness, contrast, sharper; /* sharper: sharpness divided by the reference's */
     double background; /* 1 if the background has the colour that the prompt names, 0 if not */
+    double nearest;    /* 1 if the nearest of the model's objects is the named one, 0 if not */
+    double rank;       /* the named object's place among all: 1 is the nearest */
+    double clip;       /* CLIP score */
+    const char *seen[TRUTH_OBJECTS]; /* the nearest object, the model's words; NULL: not known */
 };
 
 struct cell {
@@ -66,6 +71,7 @@ struct problem {
     double changes[MAX_LEVELS]; /* RMSE between the latents of level i and i - 1 */
     double changes_db[MAX_LEVELS];
     bool converged;
+    double clip; /* of the reference's picture; NAN: not measured */
 };
 
 enum reference_kind { REFERENCE_CONVERGED, REFERENCE_SETTING, REFERENCE_FILE };
@@ -81,7 +87,7 @@ struct slot {
     struct request request;
     struct provenance provenance;
     char *path;
-    bool is_default; /* the model that comes with the program */
+    struct truth *truth; /* what its pictures should show; NULL: the model does not say */
 };
 
 struct comparison {
@@ -98,6 +104,7 @@ struct comparison {
     size_t n_settings;
     struct dk_model *model; /* the one that is open */
     size_t open;            /* its slot, n_slots: none */
+    struct scores *scores;  /* of --clip; NULL: not asked for */
     void (*warn)(void *user, const char *sentence);
     void *warn_user;
 };

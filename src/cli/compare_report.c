@@ -187,6 +187,21 @@ void compare_report_reference(struct compare_report *r, const struct comparison 
                             problem->converged));
 }
 
+void compare_report_score(struct compare_report *r, size_t n_scored)
+{
+    double now_s = progress_now_s();
+    if (r->quiet || now_s - r->told_s < (r->progress.terminal.can_rewrite ? REWRITE_S : PLAIN_S))
+        return;
+    if (r->progress.terminal.can_rewrite) {
+        fprintf(stderr, "\r\033[KCLIP scores: %zu done", n_scored);
+        fflush(stderr);
+        r->progress.on_line = true;
+    } else {
+        fprintf(stderr, "CLIP scores: %zu done\n", n_scored);
+    }
+    r->told_s = now_s;
+}
+
 void compare_report_end(struct compare_report *r, const char *folder, int status)
 {
     progress_clear(&r->progress);

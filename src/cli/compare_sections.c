@@ -1,10 +1,27 @@
 /* compare_sections.c - how cells are laid out on sheets. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_output.h"
+#include "identity.h"
 #include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+char *axis_word(const struct axis *axis, size_t value)
+{
+    const char *text = axis->values.items[value];
+    if (axis->option->kind != OPTION_PATH) return text_copy(text);
+    char *word = identity_name(text);
+    for (size_t i = 0; i < axis->values.n_items; i++) {
+        char *other = i == value ? NULL : identity_name(axis->values.items[i]);
+        bool same = other && strcmp(other, word) == 0;
+        free(other);
+        if (!same) continue;
+        free(word);
+        return text_copy(text);
+    }
+    return word;
+}
 
 char *axis_heading(const struct axis *axis, size_t value)
 {
@@ -13,7 +30,9 @@ char *axis_heading(const struct axis *axis, size_t value)
     if (strcmp(text, "own") == 0) return text_format("%s: the model's", name);
     if (strcmp(name, "steps") == 0) return text_format("%s step%s", text, one ? "" : "s");
     if (strcmp(name, "scheduler") == 0 || strcmp(name, "prompt") == 0) return text_copy(text);
-    return text_format("%s %s", name, text);
+    char *word = axis_word(axis, value), *heading = text_format("%s %s", name, word);
+    free(word);
+    return heading;
 }
 
 char *cell_heading(const struct comparison *c, const struct cell *cell)
@@ -41,6 +60,18 @@ void cell_caption(const struct cell *cell, char text[64])
     else
         snprintf(text, 64, seconds < 9.95 ? "%.2f s, %.1f dB" : "%.0f s, %.1f dB", seconds,
                  cell->measure.psnr_db);
+}
+
+void cell_judgement(const struct cell *cell, char text[64])
+{
+    const struct measure *m = &cell->measure;
+    int n = 0;
+    *text = '\0';
+    if (cell->state != CELL_DONE) return;
+    if (!isnan(m->clip)) n = snprintf(text, 64, "CLIP %.1f", m->clip);
+    if (m->seen[0] && m->nearest == 0)
+        snprintf(text + n, 64 - (size_t)n, "%slike %.24s%s%.24s", n ? ", " : "", m->seen[0],
+                 m->seen[1] ? " and " : "", m->seen[1] ? m->seen[1] : "");
 }
 
 /* The number of the cell with these values. */

@@ -16,6 +16,7 @@
 #define LARGEST_PX 256
 #define GAP_PX     10
 #define CAPTION_PX 36
+#define LINE_PX    14 /* of a third line under a picture */
 #define HEADING_PX 26
 #define TITLE_PX   34
 #define MOST_PX    2600 /* of a page's side: rows, sections and columns beyond go to the next one */
@@ -38,8 +39,12 @@ static void set_sizes(struct sheet *sheet)
 {
     const struct comparison *c = sheet->comparison;
     int w = 1, h = 1;
+    bool judged = false;
     for (size_t i = 0; i < c->n_cells; i++) {
+        char judgement[64];
         if (c->cells[i].state == CELL_REFUSED) continue;
+        cell_judgement(&c->cells[i], judgement);
+        judged = judged || *judgement;
         const struct dk_settings *s = &c->cells[i].request.settings;
         if (s->width_px > w) w = s->width_px;
         if (s->height_px > h) h = s->height_px;
@@ -51,12 +56,13 @@ static void set_sizes(struct sheet *sheet)
     sheet->box_w = (int)fmax(ceil(w * scale), SMALLEST_PX);
     sheet->box_h = (int)fmax(ceil(h * scale), 1);
     sheet->column_px = sheet->box_w + GAP_PX;
-    sheet->row_px = sheet->box_h + CAPTION_PX + GAP_PX;
+    sheet->row_px = sheet->box_h + CAPTION_PX + (judged ? LINE_PX : 0) + GAP_PX;
     sheet->left_px = sheet->box_w + 2 * GAP_PX;
 }
 
 static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *cell,
-                     const char *caption, const char *more, double x, double y)
+                     const char *caption, const char *more, const char *judgement, double x,
+                     double y)
 {
     struct dk_image image = {0};
     struct dk_error ignored = {0};
@@ -70,7 +76,9 @@ static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *
         canvas_words(cr, cell->why, "Sans 7", 6, sheet->box_w - 8, 0.35, x + 4, y + 4);
     dk_image_free(&image);
     int height = canvas_words(cr, caption, "Sans 9", 1, sheet->box_w, 0, x, y + sheet->box_h + 2);
-    canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
+    height += canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
+    if (*judgement)
+        canvas_words(cr, judgement, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
 }
 
 static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct problem *problem,
@@ -87,7 +95,7 @@ static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct 
     if (!cell) return;
     char *more = text_format("%s, %d steps", cell->request.settings.scheduler,
                              cell->request.settings.n_steps);
-    draw_box(cr, sheet, cell, "reference", more, GAP_PX, y);
+    draw_box(cr, sheet, cell, "reference", more, "", GAP_PX, y);
     free(more);
 }
 
@@ -111,9 +119,11 @@ static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band 
     for (size_t k = 0; k < band->n_rows; k++)
         for (size_t x = 0; x < n; x++) {
             const struct cell *cell = s->cells[(band->first_row + k) * s->n_columns + first + x];
-            char caption[64], *name = cell_heading(c, cell);
+            char caption[64], judgement[64], *name = cell_heading(c, cell);
             cell_caption(cell, caption);
-            draw_box(cr, sheet, cell, name, caption, sheet->left_px + (double)x * sheet->column_px,
+            cell_judgement(cell, judgement);
+            draw_box(cr, sheet, cell, name, caption, judgement,
+                     sheet->left_px + (double)x * sheet->column_px,
                      y + (double)k * sheet->row_px);
             free(name);
         }

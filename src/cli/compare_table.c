@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "compare_output.h"
 #include "compare_store.h"
+#include "identity.h"
 #include "say.h"
 #include "text.h"
 
@@ -54,7 +55,7 @@ static void put_header(FILE *out, const struct results *r, const struct comparis
     }
     fputs(",pictures,draws_noise", out);
     for (int q = 0; q < N_QUANTITIES; q++) {
-        bool single = q == Q_PASSES || q == Q_BACKGROUND;
+        bool single = q == Q_PASSES || quantity_is_share((enum quantity)q);
         fprintf(out, single ? ",%s" : ",%s,%s_sd", quantity_names[q], quantity_names[q]);
     }
     fputs(",statistics,pareto", out);
@@ -81,7 +82,8 @@ static void put_setting(FILE *out, const struct results *r, const struct compari
     fprintf(out, ",%zu,%s", s->n_done, s->draws ? "true" : "false");
     for (int q = 0; q < N_QUANTITIES; q++) {
         put_number(out, s->q[q].mean);
-        if (q != Q_PASSES && q != Q_BACKGROUND) put_number(out, s->q[q].deviation);
+        if (q != Q_PASSES && !quantity_is_share((enum quantity)q))
+            put_number(out, s->q[q].deviation);
     }
     put_number(out, s->statistics);
     fprintf(out, ",%s", s->pareto ? "true" : "false");
@@ -137,10 +139,14 @@ static json_t *describe_cell(const struct comparison *c, const struct cell *cell
     json_object_set_new(object, "seconds",
                         json_pack("{s:f, s:f, s:f}", "text", o->text_s, "denoise", o->denoise_s,
                                   "decode", o->decode_s));
-    const double values[] = {m->rmse,      m->psnr_db, m->ssim,     m->ms_ssim,
-                             m->sharpness, m->sharper, m->contrast, m->background};
-    for (int q = Q_RMSE; q <= Q_BACKGROUND; q++)
-        json_object_set_new(object, quantity_names[q], real(values[q]));
+    for (int q = Q_RMSE; q < Q_PASSES; q++)
+        json_object_set_new(object, quantity_names[q], real(cell_quantity(cell, (enum quantity)q)));
+    if (m->seen[0]) {
+        json_t *seen = json_array();
+        for (size_t i = 0; i < TRUTH_OBJECTS && m->seen[i]; i++)
+            json_array_append_new(seen, json_string(m->seen[i]));
+        json_object_set_new(object, "nearest_objects", seen);
+    }
     return object;
 }
 
@@ -176,6 +182,7 @@ static json_t *describe_problem(const struct comparison *c, const struct problem
                         option_get(&first->request, option_find("guidance", 8)));
     json_object_set_new(object, "file", reference ? json_string(reference->file) : json_null());
     json_object_set_new(object, "converged", json_boolean(problem->converged));
+    json_object_set_new(object, "clip_score", real(problem->clip));
     for (size_t i = 0; i < problem->n_used; i++) {
         const struct dk_settings *s = &problem->levels[i].request.settings;
         json_t *change = i ? real(problem->changes[i]) : json_null();
@@ -230,10 +237,19 @@ static json_t *describe_models(const struct comparison *c)
     return models;
 }
 
+static json_t *describe_clip(const char *path)
+{
+    char *name = identity_name(path);
+    json_t *text = json_string(name);
+    free(name);
+    return text;
+}
+
 static json_t *describe_all(const struct results *r, const struct comparison *c)
 {
     static const char *const kinds[] = {"converged", "setting", "file"};
     const struct axes *axes = &c->axes;
+    const char *clip = c->request->compare.clip;
     json_t *settings = json_array(), *cells = json_array(), *problems = json_array(),
            *reference = json_object();
     for (size_t i = 0; i < r->n_settings; i++)
@@ -246,8 +262,9 @@ static json_t *describe_all(const struct results *r, const struct comparison *c)
     json_object_set_new(reference, "kind", json_string(kinds[c->reference.kind]));
     json_object_set_new(reference, "tolerance", json_real(c->request->compare.tolerance));
     json_object_set_new(reference, "problems", problems);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema", SCHEMA,
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema", SCHEMA,
                      "darkroom", DK_VERSION, "cpu", dk_cpu_level(), "models", describe_models(c),
+                     "clip", clip ? describe_clip(clip) : json_null(),
                      "axes", axes_to_json(axes), "rows", axes->items[axes->rows].option->name,
                      "columns", axes->items[axes->columns].option->name, "reference", reference,
                      "answers", describe_answers(r, c), "settings", settings, "cells", cells);
@@ -297,11 +314,21 @@ static void print_answers(const struct results *r, const struct comparison *c)
     }
 }
 
+/* Columns that a table has where their numbers are known. */
+static const struct {
+    enum quantity quantity;
+    const char *heading;
+} more[] = {{Q_BACKGROUND, "ground"}, {Q_NEAREST, "nearest"}, {Q_CLIP, "clip"}};
+#define N_MORE (sizeof more / sizeof more[0])
+
 void table_print(const struct results *r, const struct comparison *c)
 {
     char a[32], b[32];
-    printf("%-24s %5s %6s %8s %9s %8s %7s %8s %9s\n", "", "steps", "passes", "seconds", "rmse",
+    printf("%-24s %5s %6s %8s %9s %8s %7s %8s %9s", "", "steps", "passes", "seconds", "rmse",
            "psnr dB", "ssim", "sharper", "contrast");
+    for (size_t i = 0; i < N_MORE; i++)
+        if (r->has[more[i].quantity]) printf(" %8s", more[i].heading);
+    putchar('\n');
     for (size_t k = 0; k < r->n_series; k++)
         for (size_t i = 0; i < r->series[k].n; i++) {
             const struct setting *s = &r->settings[r->series[k].settings[i]];
@@ -316,8 +343,12 @@ void table_print(const struct results *r, const struct comparison *c)
             else
                 printf("%9.4g %8.2f %7.4f ", s->q[Q_RMSE].mean, s->q[Q_PSNR].mean,
                        s->q[Q_SSIM].mean);
-            printf("%8s %9s%s\n", number(round(s->q[Q_SHARPER].mean * 1000) / 1000, a),
-                   number(round(s->q[Q_CONTRAST].mean * 100) / 100, b), s->pareto ? "  *" : "");
+            printf("%8s %9s", number(round(s->q[Q_SHARPER].mean * 1000) / 1000, a),
+                   number(round(s->q[Q_CONTRAST].mean * 100) / 100, b));
+            for (size_t n = 0; n < N_MORE; n++)
+                if (r->has[more[n].quantity])
+                    printf(" %8s", number(round(s->q[more[n].quantity].mean * 100) / 100, a));
+            puts(s->pareto ? "  *" : "");
         }
     puts("* nothing is both faster and nearer to the reference");
     print_answers(r, c);

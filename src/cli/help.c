@@ -28,10 +28,31 @@ int help_short(void)
 
 #define OPTION_COLUMN 30
 
-static void print_option(const struct option *option)
+/* What an option means to some commands where that differs from its row in the table. */
+static const struct words {
+    const char *name;
+    unsigned commands;
+    const char *argument, *help;
+} own_words[] = {
+    {"output", COMMAND_COMPARE, "FOLDER", "where report.html, tables, sheets and pictures go"},
+    {"output", COMMAND_BATCH, "FOLDER", "where the pictures and their manifest go"},
+    {"output", COMMAND_MERGE, "FOLDER", "where the joined pictures and manifest go"},
+};
+
+static struct words words_of(const struct option *option, unsigned commands)
+{
+    for (size_t i = 0; i < sizeof own_words / sizeof own_words[0]; i++)
+        if (own_words[i].commands == commands && strcmp(own_words[i].name, option->name) == 0)
+            return own_words[i];
+    return (struct words){option->name, commands,
+                          option->choices ? option->choices : option->argument, option->help};
+}
+
+static void print_option(const struct option *option, unsigned commands)
 {
     char left[96];
-    const char *argument = option->choices ? option->choices : option->argument;
+    struct words words = words_of(option, commands);
+    const char *argument = words.argument;
     if (option->letter)
         snprintf(left, sizeof left, "-%c, --%s%s%s", option->letter, option->name,
                  argument ? " " : "", argument ? argument : "");
@@ -39,9 +60,9 @@ static void print_option(const struct option *option)
         snprintf(left, sizeof left, "    --%s%s%s", option->name, argument ? " " : "",
                  argument ? argument : "");
     if (strlen(left) >= OPTION_COLUMN - 3)
-        printf("  %s\n%*s%s\n", left, OPTION_COLUMN, "", option->help);
+        printf("  %s\n%*s%s\n", left, OPTION_COLUMN, "", words.help);
     else
-        printf("  %-*s%s\n", OPTION_COLUMN - 2, left, option->help);
+        printf("  %-*s%s\n", OPTION_COLUMN - 2, left, words.help);
 }
 
 static void print_options(unsigned commands)
@@ -53,7 +74,7 @@ static void print_options(unsigned commands)
             if ((int)option->group != group || !(option->commands & commands)) continue;
             if (!titled) printf("\n%s\n", group_titles[group]);
             titled = true;
-            print_option(option);
+            print_option(option, commands);
         }
     }
 }
@@ -249,7 +270,7 @@ static void print_zsh_options(unsigned commands, const char *words)
         const struct option *option = option_at(i);
         if (!(option->commands & commands)) continue;
         printf("            '--%s%s[", option->name, option_takes_value(option) ? "=" : "");
-        print_quoted(option->help, "[]:\\");
+        print_quoted(words_of(option, commands).help, "[]:\\");
         printf("]");
         print_zsh_action(option);
         printf("' \\\n");

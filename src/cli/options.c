@@ -59,6 +59,8 @@ static const struct option table[] = {
      AT(compare.targets), 0, 0, "LIST", NULL, "what is good enough: psnr=30, ssim=0.95, ms-ssim=, rmse= (psnr=30,ssim=0.95)"},
     {"tolerance", 0, NULL, OPTION_NUMBER, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
      AT(compare.tolerance), 1e-7, 1, "RMSE", NULL, "largest change of the reference's latent when its steps are doubled (0.002)"},
+    {"clip", 0, NULL, OPTION_PATH, GROUP_VARIATION, COMMAND_COMPARE, USE_NONE,
+     AT(compare.clip), 0, 0, "PATH", NULL, "a CLIP with text and vision tower, for the CLIP score of every picture"},
     {"iterate-seed", 0, NULL, OPTION_FLAG, GROUP_VARIATION, COMMAND_BATCH, USE_NONE,
      AT(batch.iterate_seed), 0, 0, NULL, NULL, "add 0, 1, 2, ... to the seed from line to line"},
     {"combinatorial", 0, NULL, OPTION_FLAG, GROUP_VARIATION, BATCH_JOB, USE_NONE,

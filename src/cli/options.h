@@ -97,7 +97,7 @@ struct batch_options {
 
 /* What only compare knows. Its settings are lists, kept as typed in struct arguments. */
 struct compare_options {
-    const char *rows, *columns, *pages, *file, *reference, *targets;
+    const char *rows, *columns, *pages, *file, *reference, *targets, *clip;
     double tolerance;
     bool add;
 };
