@@ -6,7 +6,9 @@
  * timed with the weights warm, as a step of a run is; the first one, which also packs weights, is
  * told apart.
  *
- *   --gmac U,D   multiply-accumulates of one U-Net sample and one decode (10^9), for rates
+ *   --gmac U,D,T multiply-accumulates of one U-Net sample, one decode and one by the tiny decoder
+ *                (10^9), for rates
+ *   --taesd FILE a tiny decoder, measured behind the VAE
  *   --batch N    samples of a U-Net pass (2: both halves of a guided step)
  *   --only LIST  of unet and vae
  *   --cache MB   limit for packed weights
@@ -29,7 +31,7 @@ struct bench {
     struct arena arena;
     struct kernels kernels;
     struct ops ops;
-    double unet_gmac, decode_gmac;
+    double unet_gmac, decode_gmac, tiny_gmac;
     double peak; /* operations a second this machine can do, measured */
     clockid_t clock;
 };
@@ -153,16 +155,45 @@ static void bench_vae(struct bench *b, struct weights *weights, const char *conf
     vae_free(vae);
 }
 
+static void bench_tiny(struct bench *b, struct weights *weights, int64_t h, int64_t w)
+{
+    const struct tiny_config any = {0};
+    struct weights *decoder = weights ? weights_part(weights, "vae_tiny") : NULL;
+    struct tiny *tiny = decoder ? tiny_load(&any, decoder, &b->err) : NULL;
+    if (!tiny) {
+        printf("no tiny decoder: %s\n", b->err.message);
+        return;
+    }
+    double seconds[2];
+    arena_reset(&b->arena, 0);
+    b->arena.peak_bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        arena_reset(&b->arena, 0);
+        struct tensor z = noise(b, 4, (int64_t[]){1, h, w, tiny_latent_channels(tiny)});
+        double t0 = now(b);
+        struct tensor y = tiny_decode(tiny, &b->ops, z);
+        seconds[i] = now(b) - t0;
+        if (b->err.code || !op_all_finite(&b->ops, y)) printf("not finite: %s\n", b->err.message);
+    }
+    char what[64];
+    snprintf(what, sizeof what, "tiny decode %dx%d", (int)h, (int)w);
+    report(b, what, seconds[0], seconds[1], b->tiny_gmac);
+    tiny_free(tiny);
+}
+
 int main(int argc, char **argv)
 {
-    const char *model = "models/emoji", *only = "unet,vae";
+    const char *model = "models/emoji", *only = "unet,vae", *taesd = NULL;
     long width = 16, height = 16, n = 2, cache_mb = 2048;
     struct bench b = {.err = {.code = DK_OK}, .clock = CLOCK_MONOTONIC};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--gmac") == 0 && i + 1 < argc) {
-            if (sscanf(argv[++i], "%lf,%lf", &b.unet_gmac, &b.decode_gmac) < 1) return 2;
+            if (sscanf(argv[++i], "%lf,%lf,%lf", &b.unet_gmac, &b.decode_gmac, &b.tiny_gmac) < 1)
+                return 2;
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--taesd") == 0 && i + 1 < argc) {
+            taesd = argv[++i];
         } else if (strcmp(argv[i], "--batch") == 0 && i + 1 < argc) {
             n = strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--cache") == 0 && i + 1 < argc) {
@@ -198,6 +229,9 @@ int main(int argc, char **argv)
         bench_unet(&b, unet, checkpoint ? "" : path, n, height, width);
     snprintf(path, sizeof path, "%s/vae/config.json", model);
     if (vae && strstr(only, "vae")) bench_vae(&b, vae, checkpoint ? "" : path, height, width);
+    struct weights *tiny = taesd ? weights_open(taesd, &b.err) : NULL;
+    if (taesd) bench_tiny(&b, tiny, height, width);
+    weights_close(tiny);
     if (b.err.code) printf("%s\n", b.err.message);
     if (checkpoint) {
         weights_close(checkpoint);

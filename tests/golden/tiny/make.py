@@ -1,11 +1,14 @@
 """make - write the numbers of this folder again: python3 make.py (Debian's python3-torch).
 
+python3 make.py FILE.safetensors writes random weights of TAESD's size there instead, for measuring.
+
 An implementation of its own, from the description in README.md, that shares nothing with models/train.
 SPDX-License-Identifier: MIT
 """
 import json
 import os
 import struct
+import sys
 
 import numpy as np
 import torch
@@ -97,6 +100,9 @@ class Layers:
 
 
 def main():
+    if len(sys.argv) > 1:
+        full = Layers(5).add([64] * 4, [3, 3, 3, 1], 4)
+        return write(os.path.abspath(sys.argv[1]), full.tensors("", 1, True))
     even = Layers(1).add([8, 8, 8, 8], [2, 1, 1, 0], 4)
     odd = Layers(2).add([6, 10], [1, 2], 4, grow=2)
     random, golden = torch.Generator().manual_seed(3), {}
