@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "darkroom.h"
+#include "files/header.h"
 #include "files/pack.h"
 #include "files/weights.h"
 #include "kernels/dtype.h"
@@ -138,6 +139,49 @@ static void check_quantised(void)
     x[255] = 1e-9f; /* a scale below the smallest half */
     CHECK(relative_error(DTYPE_Q4_K, x, 256) <= 1 && relative_error(DTYPE_Q8_0, x, 256) <= 1,
           "almost zero");
+}
+
+/*
+ * Blocks of bytes from a congruential generator with plain scales put in. The values and their sums
+ * were computed by another program, which goes through a block in the order of ggml's own layout.
+ */
+static void check_k_types(void)
+{
+    static const struct {
+        enum dtype dtype;
+        size_t at[2]; /* the bytes of d and dmin */
+        double sum, weighted;
+        float values[8];
+    } cases[] = {
+        {DTYPE_Q2_K, {80, 82}, -81.75, 145.5, {1.25f, 2, -4, 7, -0.5f, 2.5f, 0, -2.25f}},
+        {DTYPE_Q3_K, {108, 0}, -276.75, 7986, {3, 5.75f, -20.25f, 0, 7, 2.5f, 2, -6}},
+        {DTYPE_Q5_K, {0, 2}, 28444, -47090.25, {198, 78, 10, 47, 224, -12.5f, 94.25f, 156.25f}}};
+    static const int places[8] = {0, 17, 47, 100, 131, 170, 222, 255};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        unsigned char block[176];
+        float out[256];
+        const char *name = weights_dtype_name(cases[c].dtype);
+        uint32_t state = 12345;
+        for (size_t i = 0; i < sizeof block; i++) {
+            state = state * 1664525u + 1013904223u;
+            block[i] = (unsigned char)(state >> 24);
+        }
+        for (int i = 0; i < (cases[c].at[1] ? 2 : 1); i++) { /* 0.25 and 0.5 */
+            block[cases[c].at[i]] = 0;
+            block[cases[c].at[i] + 1] = i ? 0x38 : 0x34;
+        }
+        dtype_unpack(cases[c].dtype, out, block, 256);
+        double sum = 0, weighted = 0;
+        for (int i = 0; i < 256; i++) {
+            sum += (double)out[i];
+            weighted += (double)out[i] * (i * 37 % 101 - 50);
+        }
+        CHECK(sum == cases[c].sum && weighted == cases[c].weighted, "%s: %g and %g", name, sum,
+              weighted);
+        for (int i = 0; i < 8; i++)
+            CHECK(out[places[i]] == cases[c].values[i], "%s: value %d is %g", name, places[i],
+                  (double)out[places[i]]);
+    }
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -323,14 +367,124 @@ static void check_small(void)
     CHECK(access(in("a.gguf").s, F_OK) != 0, "a failed conversion leaves a file");
 }
 
+/* ---- fp8 with scales ------------------------------------------------------------------------- */
+
+/* The nearest e4m3 (4 exponent bits, bias 7, 3 of mantissa) of a value up to 448. */
+static unsigned char e4m3(float x)
+{
+    int exponent;
+    float magnitude = fabsf(x);
+    if (magnitude < 0x1p-10f) return 0;
+    frexpf(magnitude, &exponent);
+    if (exponent < -5) exponent = -5; /* denormals: steps of 2^-9 */
+    int steps = (int)rintf(ldexpf(magnitude, 4 - exponent));
+    if (steps == 16) steps = 8, exponent++;
+    int code = steps < 8 ? steps : (exponent + 6) << 3 | (steps & 7);
+    return (unsigned char)(code | (x < 0 ? 0x80 : 0));
+}
+
+/* Every NAME.weight of a file as fp8 with a scale beside it: embeddings and norms too, which nobody
+ * would do, so that every way a weight is read is gone. */
+static bool put_scaled(const char *from, const char *to)
+{
+    struct weights *w = opened(from);
+    size_t n = w ? weights_count(w) : 0, n_out = 0;
+    struct header_tensor *tensors = calloc(2 * n + 1, sizeof *tensors);
+    char(*names)[256] = calloc(n + 1, sizeof *names);
+    float *scales = calloc(n + 1, sizeof *scales);
+    if (!w || !tensors || !names || !scales) exit(1);
+    for (size_t i = 0; i < n; i++) {
+        const struct weight *t = weights_at(w, i);
+        size_t length = strlen(t->name);
+        bool scaled = length > 7 && strcmp(t->name + length - 7, ".weight") == 0;
+        struct header_tensor *out = &tensors[n_out++];
+        *out = (struct header_tensor){.name = t->name, .dtype = t->dtype, .rank = t->rank};
+        memcpy(out->dim, t->dim, sizeof out->dim);
+        out->size_bytes = weights_byte_count(t);
+        if (!scaled) continue;
+        size_t count;
+        float *x = values(t, &count), most = 1e-6f;
+        for (size_t k = 0; k < count; k++) most = fmaxf(most, fabsf(x[k]));
+        free(x);
+        scales[i] = most / 448;
+        out->dtype = DTYPE_F8_E4M3;
+        out->size_bytes = count;
+        snprintf(names[i], sizeof names[i], "%.*s.scale_weight", (int)length - 7, t->name);
+        tensors[n_out++] = (struct header_tensor){
+            .name = names[i], .dtype = DTYPE_F32, .rank = 0, .size_bytes = sizeof(float)};
+    }
+    struct header header;
+    struct dk_error err = {0};
+    FILE *f = fopen(to, "wb");
+    if (!f ||
+        !header_safetensors(&header, tensors, n_out, weights_metadata_at(w, 0),
+                            weights_metadata_count(w), &err) ||
+        fwrite(header.bytes, header.n_bytes, 1, f) != 1)
+        exit(1);
+    for (size_t i = 0; i < n; i++) {
+        const struct weight *t = weights_at(w, i);
+        size_t count;
+        float *x = values(t, &count);
+        for (size_t k = 0; scales[i] > 0 && k < count; k++) putc(e4m3(x[k] / scales[i]), f);
+        if (scales[i] > 0 ? fwrite(&scales[i], sizeof(float), 1, f) != 1
+                          : fwrite(t->data, weights_byte_count(t), 1, f) != 1)
+            exit(1);
+        free(x);
+    }
+    free(header.bytes);
+    free(tensors);
+    free(names);
+    free(scales);
+    weights_close(w);
+    return fclose(f) == 0;
+}
+
+static struct dk_image rendered(const char *path)
+{
+    struct dk_image image = {0};
+    struct dk_error err = {0};
+    struct dk_settings s;
+    dk_settings_default(&s);
+    s.prompt = "a cat";
+    s.n_steps = 2;
+    s.width_px = s.height_px = 64;
+    struct dk_model *model = dk_model_open(path, NULL, &err);
+    CHECK(model && dk_render(model, &s, 1, &image, NULL, NULL, &err), "%s: %s", path, err.message);
+    dk_model_close(model);
+    return image;
+}
+
+/* The picture of a file with scales is that of the same values written out. */
+static void check_scaled(void)
+{
+    struct path single = in("whole.safetensors"), scaled = in("scaled.safetensors"),
+                wide = in("scaled.wide.safetensors"), half = in("scaled.half.safetensors");
+    if (!convert("tests/golden/models/tiny-sd2", single.s, NULL) ||
+        !put_scaled(single.s, scaled.s) || !convert(scaled.s, wide.s, "f32") ||
+        !convert(scaled.s, half.s, NULL))
+        return;
+    compare_parts(wide.s, "tests/golden/models/tiny-sd2", false, 0.04);
+    compare_parts(half.s, "tests/golden/models/tiny-sd2", false, 0.04);
+    struct weights *w = opened(half.s);
+    const struct weight *conv = w ? weights_find(w, "unet.conv_in.weight") : NULL;
+    CHECK(conv && conv->dtype == DTYPE_F16, "kept as it is, a scaled weight is to become f16");
+    weights_close(w);
+    struct dk_image a = rendered(scaled.s), b = rendered(wide.s);
+    CHECK(a.rgb && b.rgb && memcmp(a.rgb, b.rgb, 64 * 64 * 3) == 0, "the pictures differ");
+    dk_image_free(&a);
+    dk_image_free(&b);
+}
+
 int main(void)
 {
     if (!scratch_open("convert")) return 1;
     check_f16();
     check_quantised();
+    check_k_types();
     check_round_trips();
     check_metadata();
     check_small();
+    check_scaled();
     if (!scratch_close()) return 1;
     return check_end("convert");
 }

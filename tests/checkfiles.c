@@ -557,6 +557,11 @@ static void check_gguf(void)
     CHECK(w && is_shape(weights_find(w, "q6_k"), DTYPE_Q6_K, 4, 1, 1), "q6_k");
     CHECK(w && is_shape(weights_find(w, "q8_0"), DTYPE_Q8_0, 2, 2, 32), "q8_0");
     weights_close(w);
+    w = weights_open(CORPUS "gguf/k_types", &err);
+    CHECK(w && is_shape(weights_find(w, "q2_k"), DTYPE_Q2_K, 1, 256, 0), "q2_k: %s", err.message);
+    CHECK(w && is_shape(weights_find(w, "q3_k"), DTYPE_Q3_K, 1, 256, 0), "q3_k");
+    CHECK(w && is_shape(weights_find(w, "q5_k"), DTYPE_Q5_K, 1, 256, 0), "q5_k");
+    weights_close(w);
     /* stable-diffusion.cpp's own spelling: a stacked projection in blocks is split between rows. */
     w = weights_open(CORPUS "gguf/sdcpp", &err);
     CHECK(w, "%s", err.message);
@@ -574,6 +579,28 @@ static void check_gguf(void)
     CHECK(float_at(p, 0) == 10 * step && float_at(p, 2) == 15 * step, "its first row: %g %g",
           (double)float_at(p, 0), (double)float_at(p, 2));
     CHECK(float_at(p, 1) == 52 * 0.1119384765625f, "its second row: %g", (double)float_at(p, 1));
+    weights_close(w);
+}
+
+/* One number for all values of a tensor, in ComfyUI's older spelling and in its newer one. */
+static void check_scaled(void)
+{
+    struct dk_error err = {0};
+    struct weights *w = weights_open(CORPUS "safetensors/fp8_scaled", &err);
+    CHECK(w, "%s", err.message);
+    if (!w) return;
+    const struct weight *a = weights_find(w, "unet.time_embedding.linear_1.weight");
+    const struct weight *b = weights_find(w, "unet.time_embedding.linear_2.weight");
+    const struct weight *bias = weights_find(w, "unet.time_embedding.linear_1.bias");
+    CHECK(a && a->dtype == DTYPE_F8_E4M3 && a->scale == 0.25f, "scale_weight");
+    CHECK(b && b->dtype == DTYPE_F8_E5M2 && b->scale == 3, "weight_scale");
+    CHECK(bias && bias->scale == 0, "a bias");
+    CHECK(weights_count(w) == 3 && weights_ignored(w, NULL, NULL) == 6, "%zu tensors, %zu ignored",
+          weights_count(w), weights_ignored(w, NULL, NULL));
+    weights_close(w);
+    w = weights_open(CORPUS "safetensors/v_pred_value", &err);
+    CHECK(w && weights_metadata(w, "v_pred") && weights_count(w) == 1, "a marker with a value: %s",
+          err.message);
     weights_close(w);
 }
 
@@ -621,7 +648,7 @@ static void check_hostile(void)
         {"gguf/string_2_63", DK_ERROR_FORMAT, "download it again"},
         {"gguf/trailing", DK_ERROR_FORMAT, "the tensors end at byte 32"},
         {"gguf/twice", DK_ERROR_FORMAT, "tensor a is there twice"},
-        {"gguf/type_q2_k", DK_ERROR_UNSUPPORTED, "tensor a has ggml type 10"},
+        {"gguf/type_iq2_xxs", DK_ERROR_UNSUPPORTED, "tensor a has ggml type 16"},
         {"gguf/version_1", DK_ERROR_UNSUPPORTED, "version 1"},
         {"gguf/zero_dim", DK_ERROR_FORMAT, "dimension of size 0"},
         {"pickle/absolute", DK_ERROR_FORMAT, "leads out of it"},
@@ -651,7 +678,15 @@ static void check_hostile(void)
         {"pickle/stride_outside", DK_ERROR_FORMAT, "tensor a leaves its storage"},
         {"pickle/way_out", DK_ERROR_FORMAT, "leads out of it"},
         {"pickle/zero_dim", DK_ERROR_FORMAT, "tensor a has a dimension of size 0"},
-        {"safetensors/scaled_fp8", DK_ERROR_UNSUPPORTED, "fp8 with scales of its own"},
+        {"safetensors/edm", DK_ERROR_UNSUPPORTED, "a Playground v2.5 model"},
+        {"safetensors/fp8_integer_scale", DK_ERROR_UNSUPPORTED, "scale_weight is of type i64"},
+        {"safetensors/fp8_row_scales", DK_ERROR_UNSUPPORTED, "weight_scale has 2 values"},
+        {"safetensors/fp8_two_scales", DK_ERROR_FORMAT, "time_embed.0.weight has two scales"},
+        {"safetensors/fp8_zero_scale", DK_ERROR_FORMAT, "scale_weight is 0, expected"},
+        {"safetensors/packed_note", DK_ERROR_UNSUPPORTED, "comfy_quant names a packing"},
+        {"safetensors/packed_nvfp4", DK_ERROR_UNSUPPORTED, "weights in nvfp4"},
+        {"safetensors/packed_u8", DK_ERROR_UNSUPPORTED, "time_embed.0.weight is of type u8"},
+        {"safetensors/scaled_fp8", DK_ERROR_FORMAT, "a.weight, which is not there"},
         {"safetensors/split_not_by_three", DK_ERROR_FORMAT, "cannot be split"},
     };
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
@@ -935,6 +970,7 @@ int main(void)
     check_checkpoints();
     check_kinds();
     check_gguf();
+    check_scaled();
     check_pickle();
     check_hostile();
     check_round_trip();

@@ -26,7 +26,10 @@ enum dtype {
     DTYPE_Q4_1,
     DTYPE_Q5_0,
     DTYPE_Q5_1,
+    DTYPE_Q2_K,
+    DTYPE_Q3_K,
     DTYPE_Q4_K,
+    DTYPE_Q5_K,
     DTYPE_Q6_K,
     N_DTYPES
 };
@@ -52,6 +55,7 @@ struct weight {
     int rank;
     int64_t dim[TENSOR_MAX_RANK];
     const char *name;
+    float scale; /* not 0: every value is to be multiplied by it (fp8 files have one a tensor) */
     bool mapped; /* lies in a mapped file: its pages may be given back, touching it reads them again
                   */
 };

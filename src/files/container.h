@@ -59,6 +59,12 @@ bool weights_add_metadata(struct weights *w, const char *key, const char *value,
                           struct dk_error *err);
 bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *err);
 
+/*
+ * Checkpoints trained with v prediction or zero terminal SNR say so by a tensor "v_pred" or "ztsnr",
+ * mostly an empty one. It holds nothing, so it becomes metadata of that name.
+ */
+bool weights_is_marker(const char *name);
+
 /* Builds the name index and refuses duplicates. */
 bool weights_index(struct weights *w, struct dk_error *err);
 

@@ -27,7 +27,8 @@ static const struct {
 } types[] = {
     {0, DTYPE_F32},  {1, DTYPE_F16},   {30, DTYPE_BF16}, {28, DTYPE_F64}, {27, DTYPE_I64},
     {26, DTYPE_I32}, {8, DTYPE_Q8_0},  {2, DTYPE_Q4_0},  {3, DTYPE_Q4_1}, {6, DTYPE_Q5_0},
-    {7, DTYPE_Q5_1}, {12, DTYPE_Q4_K}, {14, DTYPE_Q6_K},
+    {7, DTYPE_Q5_1}, {10, DTYPE_Q2_K}, {11, DTYPE_Q3_K}, {12, DTYPE_Q4_K},
+    {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
 };
 
 bool gguf_type(enum dtype dtype, uint32_t *type)

@@ -1,6 +1,7 @@
 /* names.c - every spelling of tensor names into the diffusers one. */
 /* SPDX-License-Identifier: MIT */
 #include "files/names.h"
+#include "files/scales.h"
 #include "kernels/dtype.h"
 
 #include <stdio.h>
@@ -101,6 +102,8 @@ static const struct foreign {
     {"clip_txt_pooled_mapper.", "Stable Cascade"},
     {"encoder_hid_proj.", "DeepFloyd IF or Kandinsky"},
     {"add_embedding.image_norm.", "Kandinsky"},
+    {"edm_mean", "Playground v2.5"},
+    {"edm_vpred.", "CosXL (EDM)"},
     {"blocks.0.cross_attn.norm_q.", "Wan"},
 };
 
@@ -642,6 +645,8 @@ static bool add_spelled(struct job *job, const struct weight *weight, enum spell
 static bool add_translated(struct job *job, const struct weight *weight,
                            const struct anchor *anchor)
 {
+    if (weights_is_marker(weight->name))
+        return weights_add_metadata(job->w, weight->name, "true", job->err) && ignore(job, weight);
     if (job->w->kind != WEIGHTS_CHECKPOINT)
         return add_spelled(job, weight, anchor->spelling, "", weight->name);
     for (size_t i = 0; i < COUNT(needless); i++)
@@ -664,10 +669,10 @@ static bool has(const struct weights *w, const char *name)
 static bool refuse_packed(const struct weights *w, struct dk_error *err)
 {
     static const struct pair packings[] = {
-        {".scale_weight", "fp8 with scales of its own"}, /* ComfyUI's scaled_fp8 */
-        {"scaled_fp8", "fp8 with scales of its own"},
+        {".weight_scale_2", "nvfp4"},
         {".quant_state.", "the 4-bit types of bitsandbytes"},
         {".qzeros", "GPTQ"},
+        {".qweight", "GPTQ, AWQ or SVDQuant"},
     };
     for (size_t i = 0; i < w->n_items; i++)
         for (size_t k = 0; k < COUNT(packings); k++)
@@ -726,7 +731,7 @@ static const struct anchor *find_kind(struct weights *w)
 
 bool names_translate(struct weights *w, struct dk_error *err)
 {
-    if (!refuse_foreign(w, err) || !refuse_packed(w, err)) return false;
+    if (!refuse_foreign(w, err) || !refuse_packed(w, err) || !scales_apply(w, err)) return false;
     const struct anchor *anchor = find_kind(w);
     bool known = w->kind == WEIGHTS_CHECKPOINT || w->kind == WEIGHTS_UNET ||
                  w->kind == WEIGHTS_VAE || w->kind == WEIGHTS_TINY ||

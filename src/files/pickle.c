@@ -577,6 +577,10 @@ static bool collect(struct machine *m, struct list *dict, const char *prefix, in
         const char *fault = weight.data ? NULL : weight.name;
         weight.name = weights_own_name(m->w, name, before + n, m->err);
         if (!weight.name) return false;
+        if (fault && weight.rank == 1 && weight.dim[0] == 0 && weights_is_marker(weight.name)) {
+            if (!weights_add_metadata(m->w, weight.name, "true", m->err)) return false;
+            continue;
+        }
         if (fault)
             return dk_fail(m->err, DK_ERROR_FORMAT, "%s: tensor %s %s", m->path, weight.name,
                            fault);

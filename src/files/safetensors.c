@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "files/container.h"
 #include "files/json.h"
+#include "files/scales.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -87,14 +88,9 @@ static bool read_range(const struct weights *w, const char *name, const json_t *
     return true;
 }
 
-/*
- * Checkpoints trained with v prediction or zero terminal SNR say so by an empty tensor of that
- * name. It holds nothing, so it becomes metadata.
- */
-static bool is_marker(const char *name, const json_t *shape)
+static bool is_empty(const json_t *shape)
 {
-    return (strcmp(name, "v_pred") == 0 || strcmp(name, "ztsnr") == 0) &&
-           json_array_size(shape) == 1 && json_is_integer(json_array_get(shape, 0)) &&
+    return json_array_size(shape) == 1 && json_is_integer(json_array_get(shape, 0)) &&
            json_integer_value(json_array_get(shape, 0)) == 0;
 }
 
@@ -114,8 +110,10 @@ static bool read_tensor(struct weights *w, const char *name, const json_t *entry
     const json_t *shape = json_object_get(entry, "shape");
     if (!read_range(w, name, json_object_get(entry, "data_offsets"), data_bytes, range, err))
         return false;
-    if (is_marker(name, shape) && range->begin == range->end)
-        return weights_add_metadata(w, name, "true", err);
+    if (is_empty(shape) && range->begin == range->end) { /* else refused below */
+        if (weights_is_marker(name)) return weights_add_metadata(w, name, "true", err);
+        if (scales_is_marker(name)) return weights_add_ignored(w, weight.name, err);
+    }
     size_t size_bytes;
     if (!read_shape(w, &weight, shape, err) || !weights_size(w, &weight, &size_bytes, err))
         return false;

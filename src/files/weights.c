@@ -172,6 +172,11 @@ bool weights_add_metadata(struct weights *w, const char *key, const char *value,
     return true;
 }
 
+bool weights_is_marker(const char *name)
+{
+    return strcmp(name, "v_pred") == 0 || strcmp(name, "ztsnr") == 0;
+}
+
 bool weights_add_ignored(struct weights *w, const char *name, struct dk_error *err)
 {
     const char **ignored = grown(w->ignored, w->n_ignored, sizeof *ignored);

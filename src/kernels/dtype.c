@@ -12,7 +12,9 @@ static const struct dtype_info table[N_DTYPES] = {
     [DTYPE_U8] = {"u8", 1, 1},           [DTYPE_Q8_0] = {"q8_0", 32, 34},
     [DTYPE_Q4_0] = {"q4_0", 32, 18},     [DTYPE_Q4_1] = {"q4_1", 32, 20},
     [DTYPE_Q5_0] = {"q5_0", 32, 22},     [DTYPE_Q5_1] = {"q5_1", 32, 24},
-    [DTYPE_Q4_K] = {"q4_k", 256, 144},   [DTYPE_Q6_K] = {"q6_k", 256, 210},
+    [DTYPE_Q2_K] = {"q2_k", 256, 84},    [DTYPE_Q3_K] = {"q3_k", 256, 110},
+    [DTYPE_Q4_K] = {"q4_k", 256, 144},   [DTYPE_Q5_K] = {"q5_k", 256, 176},
+    [DTYPE_Q6_K] = {"q6_k", 256, 210},
 };
 
 const struct dtype_info *dtype_info(enum dtype dtype)
@@ -126,19 +128,60 @@ static void unpack_nibbles(float *out, const uint8_t *p, uint32_t high, float d,
 }
 
 /*
- * 256 values in 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits, scale and min of 6
- * bits. The first four pairs lie in bytes 0..3 and 4..7; of the others the low four bits are in
- * bytes 8..11, the top two above the first eight bytes' six.
+ * The K types hold 256 values. Where their quants are split, value i of the first or second half of
+ * 128 (r = i % 128) has two bits in byte r % 32 of that half's 32, at bit r / 32 * 2.
  */
-static void unpack_q4_k(float *out, const uint8_t *p)
+static int two_bits(const uint8_t *p, int i)
+{
+    return p[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+/*
+ * 16 groups of 16: value = d * scale * q - dmin * min, q of 2 bits, scale and min the low and high
+ * half of a byte.
+ */
+static void unpack_q2_k(float *out, const uint8_t *p)
+{
+    float d = f16_value(load16(p + 80)), dmin = f16_value(load16(p + 82));
+    for (int i = 0; i < 256; i++) {
+        int s = p[i / 16];
+        out[i] = d * (float)(s & 15) * (float)two_bits(p + 16, i) - dmin * (float)(s >> 4);
+    }
+}
+
+/*
+ * 16 groups of 16: value = d * (scale - 32) * (q - 4), q of 3 bits: two as above, the third is bit i
+ * / 32 of byte i % 32 of 32. Scales have 6 bits: of group g four in a half of byte g % 8, two in
+ * byte 8 + g % 4 of their 12.
+ */
+static void unpack_q3_k(float *out, const uint8_t *p)
+{
+    float d = f16_value(load16(p + 108));
+    const uint8_t *s = p + 96;
+    for (int i = 0; i < 256; i++) {
+        int g = i / 16, low = s[g % 8] >> (g / 8 * 4) & 15, top = s[8 + g % 4] >> (g / 4 * 2) & 3;
+        int q = two_bits(p + 32, i) | (p[i % 32] >> (i / 32) & 1) << 2;
+        out[i] = d * (float)((low | top << 4) - 32) * (float)(q - 4);
+    }
+}
+
+/*
+ * 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits in the low half of a byte for even
+ * groups and in the high half for odd ones; with high (q5_k) bit g of byte j is the fifth of value j
+ * of group g. Scale and min have 6 bits in 12 bytes s: the first four pairs lie in bytes 0..3 and
+ * 4..7; of the others the low four bits are in bytes 8..11, the top two above the first eight bytes'
+ * six.
+ */
+static void unpack_q45_k(float *out, const uint8_t *p, const uint8_t *high, const uint8_t *q)
 {
     float d = f16_value(load16(p)), dmin = f16_value(load16(p + 2));
-    const uint8_t *s = p + 4, *q = p + 16;
+    const uint8_t *s = p + 4;
     for (int g = 0; g < 8; g++) {
         int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
         int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
         for (int j = 0; j < 32; j++) {
             int byte = q[g / 2 * 32 + j], value = g % 2 ? byte >> 4 : byte & 15;
+            if (high) value |= (high[j] >> g & 1) << 4;
             out[g * 32 + j] = d * (float)scale * (float)value - dmin * (float)min;
         }
     }
@@ -180,8 +223,17 @@ static void unpack_block(enum dtype dtype, float *out, const uint8_t *p)
         unpack_nibbles(out, p + 8, load16(p + 4) | load16(p + 6) << 16, f16_value(load16(p)),
                        f16_value(load16(p + 2)), 0);
         break;
+    case DTYPE_Q2_K:
+        unpack_q2_k(out, p);
+        break;
+    case DTYPE_Q3_K:
+        unpack_q3_k(out, p);
+        break;
     case DTYPE_Q4_K:
-        unpack_q4_k(out, p);
+        unpack_q45_k(out, p, NULL, p + 16);
+        break;
+    case DTYPE_Q5_K:
+        unpack_q45_k(out, p, p + 16, p + 48);
         break;
     default:
         unpack_q6_k(out, p);

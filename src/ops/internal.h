@@ -62,6 +62,14 @@ void ops_let_go(const struct ops *o, const struct weight *w);
 /* How many threads work of so many multiply-accumulates (or their like) is worth. */
 int ops_threads(const struct ops *o, double work);
 
+/* out[n] = values of a weight from a byte of its data on. */
+static inline void weight_row(const struct kernels *kernels, const struct weight *w, size_t byte,
+                              float *out, size_t n)
+{
+    kernels->unpack(w->dtype, out, (const char *)w->data + byte, n);
+    if (w->scale > 0) kernels->scale(out, out, w->scale, n);
+}
+
 /* All values of a weight as f32. The count must be what its dims say; checked. */
 bool ops_unpack(struct ops *o, const struct weight *w, size_t count, const char *op, float *out);
 /* The same into scratch; a missing weight gives NULL without an error, so look at ops_ok. */

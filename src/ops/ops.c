@@ -99,7 +99,7 @@ bool ops_unpack(struct ops *o, const struct weight *w, size_t count, const char 
     if (have != count || dtype_row_bytes(w->dtype, count) == 0)
         return dk_fail(o->err, DK_ERROR_MODEL, "%s: %s has shape %s, expected %zu values", op,
                        w->name ? w->name : "weight", shape_text(w->rank, w->dim).text, count);
-    if (!ops_dry(o)) o->kernels->unpack(w->dtype, out, w->data, count);
+    if (!ops_dry(o)) weight_row(o->kernels, w, 0, out, count);
     return true;
 }
 
@@ -211,12 +211,10 @@ struct tensor op_embed(struct ops *o, const struct weight *table, const struct w
                             "embed: token id %d at position %lld, the table has %lld rows",
                             (int)ids[i], (long long)i, (long long)vocabulary);
         float *row = y.data + i * c;
-        o->kernels->unpack(table->dtype, row,
-                           (const char *)table->data + (size_t)ids[i] * row_bytes, (size_t)c);
+        weight_row(o->kernels, table, (size_t)ids[i] * row_bytes, row, (size_t)c);
         if (!has_positions) continue;
-        o->kernels->unpack(positions->dtype, position,
-                           (const char *)positions->data + (size_t)(i % tokens) * position_bytes,
-                           (size_t)c);
+        weight_row(o->kernels, positions, (size_t)(i % tokens) * position_bytes, position,
+                   (size_t)c);
         o->kernels->add(row, row, position, (size_t)c);
     }
     arena_reset(o->arena, mark);
@@ -271,8 +269,7 @@ bool op_weight_finite(struct ops *o, const struct weight *w)
     for (size_t i = 0; i < n; i += 2048) { /* a multiple of every block size */
         float piece[2048];
         size_t count = min_size(2048, n - i);
-        o->kernels->unpack(w->dtype, piece, (const char *)w->data + dtype_row_bytes(w->dtype, i),
-                           count);
+        weight_row(o->kernels, w, dtype_row_bytes(w->dtype, i), piece, count);
         bad |= !o->kernels->all_finite(piece, count);
     }
     ops_let_go(o, w);

@@ -83,8 +83,7 @@ static void unpack_rows(const struct kernels *kernels, const struct pack_job *jo
     for (size_t j = 0; j < GEMM_PANEL; j++) {
         size_t row = column_row(job, panel, j);
         if (row < job->n)
-            kernels->unpack(w->dtype, rows + j * ld, (const char *)w->data + row * row_bytes + skip,
-                            count);
+            weight_row(kernels, w, row * row_bytes + skip, rows + j * ld, count);
         else
             memset(rows + j * ld, 0, count * sizeof(float));
     }

@@ -264,12 +264,13 @@ static bool is_float(enum dtype dtype)
 /*
  * The type a tensor gets. Matrices are quantised if their rows fill blocks; what is small or
  * sensitive (norms, biases, embeddings, convolutions) stays f16. A row that fills no block of 256
- * is still good for blocks of 32.
+ * is still good for blocks of 32. A type with a scale beside it is not written: f16.
  */
 static enum dtype target_dtype(const struct conversion *c, const struct weight *w)
 {
     enum dtype dtype = c->keep_dtype ? w->dtype : c->dtype;
     if (!is_float(w->dtype)) return w->dtype;
+    if (c->keep_dtype && w->scale > 0) return DTYPE_F16;
     bool can_keep =
         !c->keep_dtype || (c->to_gguf ? w->dtype != DTYPE_F8_E4M3 && w->dtype != DTYPE_F8_E5M2
                                       : weights_dtype_block(w->dtype) == 1);
@@ -361,6 +362,7 @@ static bool pack_tensor(struct conversion *c, struct create *file, const struct 
     for (size_t at = 0, n; at < values; at += n) {
         n = values - at < PIECE_VALUES ? values - at : PIECE_VALUES;
         c->kernels.unpack(w->dtype, piece, data + bytes_of(w->dtype, at), n);
+        if (w->scale > 0) c->kernels.scale(piece, piece, w->scale, n);
         if (!pack_row(dtype, packed, piece, n))
             return dk_fail(c->err, DK_ERROR_NUMERIC,
                            "%s: tensor %s has values too large for %s; convert to bf16 or f32",
@@ -379,7 +381,7 @@ static bool write_tensors(struct conversion *c, struct create *file, size_t alig
     bool ok = (piece && packed) || no_memory(c);
     for (size_t i = 0; ok && i < c->n_tensors; i++) {
         const struct header_tensor *t = &c->tensors[i];
-        ok = t->dtype == c->from[i]->dtype
+        ok = t->dtype == c->from[i]->dtype && !(c->from[i]->scale > 0)
                  ? copy_tensor(c, file, c->from[i], t->size_bytes)
                  : pack_tensor(c, file, c->from[i], t->dtype, piece, packed);
         ok = ok &&
