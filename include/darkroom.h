@@ -121,6 +121,9 @@ struct dk_model_info {
     const char *path;
     const char *family;     /* "sd1", "sd2", "sdxl", "custom", ... */
     const char *prediction; /* "epsilon", "v_prediction", "sample" */
+    bool prediction_known;         /* false: a trial will tell, see dk_model_find_prediction */
+    const char *prediction_source; /* by what it is known: "scheduler config", "marker tensor",
+                                      "metadata", "trial of the U-Net", "option", "assumed" */
     const char *scheduler;  /* the scheduler rendered with by default */
     int native_width_px, native_height_px;
     int size_multiple_px; /* width and height must be multiples of this */
@@ -133,6 +136,12 @@ struct dk_model_info {
 };
 /* The strings live as long as the model. */
 void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info);
+/*
+ * SD 2 exists with both predictions in one shape. Where nothing in the files says which, this asks
+ * the U-Net by one small call, which reads all of its weights; once, and dk_resolve does it by
+ * itself.
+ */
+bool dk_model_find_prediction(struct dk_model *model, struct dk_error *err);
 
 /*
  * Finds the default model or a named one: a path as it is; else NAME under the models folder beside

@@ -111,12 +111,18 @@ static void print_bytes(const char *key, size_t n_bytes)
     printf("%-18s%.1f MB\n", key, (double)n_bytes / 1e6);
 }
 
-static void print_model_info(const struct dk_model_info *info, const char *fingerprint)
+static void print_prediction(const struct dk_model_info *info)
+{
+    printf("%-18s%s (%s)\n", "prediction", info->prediction, info->prediction_source);
+}
+
+/* Without the prediction where a trial of the U-Net is still to tell it. */
+static void print_model_info(const struct dk_model_info *info, const char *fingerprint, bool open)
 {
     printf("%-18s", "model");
     text_print(stdout, info->path);
     printf("\n%-18s%s\n", "family", info->family);
-    printf("%-18s%s\n", "prediction", info->prediction);
+    if (!open) print_prediction(info);
     printf("%-18s%s\n", "scheduler", info->scheduler);
     printf("%-18s%dx%d, multiples of %d\n", "size", info->native_width_px, info->native_height_px,
            info->size_multiple_px);
@@ -154,6 +160,7 @@ static void print_model_json(const struct dk_model_info *info, const char *finge
     json_object_set_new(object, "model", json_string(path));
     json_object_set_new(object, "family", json_string(info->family));
     json_object_set_new(object, "prediction", json_string(info->prediction));
+    json_object_set_new(object, "prediction-source", json_string(info->prediction_source));
     json_object_set_new(object, "scheduler", json_string(info->scheduler));
     json_object_set_new(object, "size", json_string(size));
     json_object_set_new(object, "size-multiple", json_integer(info->size_multiple_px));
@@ -176,14 +183,17 @@ static int info_model(struct request *request)
     char *path = NULL, fingerprint[FINGERPRINT_BYTES];
     struct dk_model *model = model_open(request, &path, &err);
     bool ok = model && identity_fingerprint(path, request, fingerprint, &err);
-    if (ok) {
-        struct dk_model_info info;
+    struct dk_model_info info = {0};
+    if (ok) dk_model_get_info(model, &info);
+    bool open = ok && !info.prediction_known;
+    if (ok && !request->json) print_model_info(&info, fingerprint, open);
+    if (open) { /* takes a second, for which the other lines need not wait */
+        fflush(stdout);
+        ok = dk_model_find_prediction(model, &err);
         dk_model_get_info(model, &info);
-        if (request->json)
-            print_model_json(&info, fingerprint);
-        else
-            print_model_info(&info, fingerprint);
+        if (ok && !request->json) print_prediction(&info);
     }
+    if (ok && request->json) print_model_json(&info, fingerprint);
     dk_model_close(model);
     dk_free(path);
     return ok ? EXIT_DONE : say_failure(&err);

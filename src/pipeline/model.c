@@ -10,6 +10,7 @@
 #include "pipeline/decoder.h"
 #include "pipeline/find.h"
 #include "pipeline/memory.h"
+#include "pipeline/prediction.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,14 +213,23 @@ static bool open_vae(struct dk_model *model, const struct dk_model_options *opti
     return good && model->vae;
 }
 
+/* The weights of a U-Net given beside the model. */
+static const struct weights *unet_given(const struct dk_model *model,
+                                        const struct dk_model_options *options)
+{
+    for (size_t i = 0; options->unet && i < model->n_parts; i++)
+        if (strcmp(model->part_names[i], "unet") == 0) return model->parts[i];
+    return NULL;
+}
+
 static bool open_scheduler(struct dk_model *model, const struct dk_model_options *options,
                            struct dk_error *err)
 {
     scheduler_config_default(&model->scheduler);
     char *folder = path_join(model->path, "scheduler");
     char *config = folder ? path_join(folder, "scheduler_config.json") : NULL;
-    bool good = true;
-    if (config && path_exists(config)) good = scheduler_config_read(config, &model->scheduler, err);
+    bool good = true, there = config && path_exists(config);
+    if (there) good = scheduler_config_read(config, &model->scheduler, err);
     free(folder);
     free(config);
     const json_t *numbers = config_beside_part(model->beside, "scheduler");
@@ -227,18 +237,8 @@ static bool open_scheduler(struct dk_model *model, const struct dk_model_options
     if (good && text)
         good = scheduler_config_parse(model->path, text, strlen(text), &model->scheduler, err);
     free(text);
-    if (!good || !options->prediction) return good;
-    if (strcmp(options->prediction, "epsilon") == 0)
-        model->scheduler.prediction = DK_PREDICTS_EPS;
-    else if (strcmp(options->prediction, "v_prediction") == 0)
-        model->scheduler.prediction = DK_PREDICTS_V;
-    else if (strcmp(options->prediction, "sample") == 0)
-        model->scheduler.prediction = DK_PREDICTS_X0;
-    else
-        return dk_fail(err, DK_ERROR_ARGUMENT,
-                       "prediction: \"%s\" is unknown; give epsilon, v_prediction or sample",
-                       options->prediction);
-    return true;
+    return good && prediction_find(model, options->prediction, there || numbers,
+                                   unet_given(model, options), err);
 }
 
 /* Widths that two parts must agree on. */
@@ -330,9 +330,12 @@ static bool read_preferences(struct dk_model *model, struct dk_error *err)
     return good;
 }
 
-static bool is_euler(const char *class_name)
+/* The Turbo models' scheduler. Models trained for zero terminal SNR have that spacing too, but
+ * predict v. */
+static bool is_few_step(const struct scheduler_config *c)
 {
-    return strncmp(class_name, "Euler", 5) == 0;
+    return strncmp(c->class_name, "Euler", 5) == 0 && c->spacing == DK_TRAILING &&
+           c->prediction == DK_PREDICTS_EPS && !c->zero_terminal_snr;
 }
 
 static void set_numbers(struct dk_model *model, const struct config_unet *unet,
@@ -343,8 +346,7 @@ static void set_numbers(struct dk_model *model, const struct config_unet *unet,
         .pooled_width = unet_pooled_width(model->unet),
         .guidance_width = unet_guidance_width(model->unet),
         .vocabulary = clip_vocabulary(model->text.items[0].clip),
-        .one_step =
-            is_euler(model->scheduler.class_name) && model->scheduler.spacing == DK_TRAILING,
+        .one_step = is_few_step(&model->scheduler),
     };
     model->family = family_find(&traits);
     model->latent_channels = vae_latent_channels(model->vae);
@@ -394,12 +396,6 @@ static bool open_parts(struct dk_model *model, const struct dk_model_options *op
         return false;
     set_numbers(model, &unet, &vae);
     if (!decoder_open(model, options, err)) return false;
-    if (model->checkpoint && !model->beside && !options->prediction &&
-        strcmp(model->family->name, "sd2") == 0)
-        warn(model,
-             "a single SD 2 file does not say what it predicts and is taken for epsilon; where "
-             "the pictures are noise, as with the models for 768 pixels, give --prediction "
-             "v_prediction");
     return read_preferences(model, err);
 }
 
@@ -509,12 +505,6 @@ void model_release(const struct dk_model *model, const char *part)
     }
 }
 
-static const char *prediction_name(enum dk_prediction prediction)
-{
-    static const char *const names[] = {"epsilon", "v_prediction", "sample"};
-    return names[prediction];
-}
-
 static void describe_part(const char *name, const struct weights *weights,
                           struct dk_part_info *part)
 {
@@ -538,7 +528,9 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
     *info = (struct dk_model_info){
         .path = model->path,
         .family = model->family->name,
-        .prediction = prediction_name(model->scheduler.prediction),
+        .prediction = prediction_name(model),
+        .prediction_known = model->prediction_source != PREDICTION_OPEN,
+        .prediction_source = prediction_source_name(model),
         .scheduler =
             model->default_scheduler ? model->default_scheduler : model->scheduler.class_name,
         .native_width_px = model->native_width_px,

@@ -12,6 +12,17 @@
 
 #include <jansson.h>
 
+/* By what the prediction of a model is known; see prediction.h. */
+enum prediction_source {
+    PREDICTION_ASSUMED,
+    PREDICTION_OPTION,
+    PREDICTION_CONFIG,
+    PREDICTION_MARKER,
+    PREDICTION_METADATA,
+    PREDICTION_TRIAL,
+    PREDICTION_OPEN /* a trial will tell, when it is needed */
+};
+
 struct dk_model {
     char *path;
     void (*warn)(void *user, const char *sentence); /* may be NULL */
@@ -28,6 +39,7 @@ struct dk_model {
     struct tiny *tiny; /* decodes rougher and faster: decoder.h; NULL: there is none */
     struct text_encoders text;
     struct scheduler_config scheduler;
+    enum prediction_source prediction_source; /* of scheduler.prediction */
     const struct family *family;
 
     int64_t latent_channels;

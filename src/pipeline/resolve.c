@@ -5,6 +5,7 @@
 #include "files/image.h"
 #include "pipeline/decoder.h"
 #include "pipeline/memory.h"
+#include "pipeline/prediction.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -166,7 +167,9 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
     if (s->height_px == 0) s->height_px = model->native_height_px;
     fill_from_scheduler(model, s);
     if (!s->rng) s->rng = "cpu";
-    if (!check_numbers(model, s, err) || !decoder_resolve(model, s, err)) return false;
+    if (!check_numbers(model, s, err) || !decoder_resolve(model, s, err) ||
+        !prediction_settle(model, err))
+        return false;
     struct sampler *sampler = resolve_sampler(model, s, err);
     if (!sampler) return false;
     int calls = sampler_calls(sampler);
