@@ -12,6 +12,7 @@
  *   --batch N    samples of a U-Net pass (2: both halves of a guided step)
  *   --only LIST  of unet and vae
  *   --cache MB   limit for packed weights
+ *   --limit MB   memory that the decode may take: bands where it is too little for whole maps
  *   --cpu        one thread and its own clock, for a machine that is busy with other things
  */
 
@@ -32,6 +33,7 @@ struct bench {
     struct kernels kernels;
     struct ops ops;
     double unet_gmac, decode_gmac, tiny_gmac;
+    size_t limit_bytes; /* of the decode */
     double peak; /* operations a second this machine can do, measured */
     clockid_t clock;
 };
@@ -145,7 +147,7 @@ static void bench_vae(struct bench *b, struct weights *weights, const char *conf
     for (int i = 0; i < 2; i++) {
         arena_reset(&b->arena, mark);
         double t0 = now(b);
-        struct tensor y = vae_decode(vae, &b->ops, z);
+        struct tensor y = vae_decode_within(vae, &b->ops, z, b->limit_bytes);
         seconds[i] = now(b) - t0;
         if (b->err.code || !op_all_finite(&b->ops, y)) printf("not finite: %s\n", b->err.message);
     }
@@ -185,7 +187,7 @@ int main(int argc, char **argv)
 {
     const char *model = "models/emoji", *only = "unet,vae", *taesd = NULL;
     long width = 16, height = 16, n = 2, cache_mb = 2048;
-    struct bench b = {.err = {.code = DK_OK}, .clock = CLOCK_MONOTONIC};
+    struct bench b = {.err = {.code = DK_OK}, .clock = CLOCK_MONOTONIC, .limit_bytes = SIZE_MAX};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--gmac") == 0 && i + 1 < argc) {
             if (sscanf(argv[++i], "%lf,%lf,%lf", &b.unet_gmac, &b.decode_gmac, &b.tiny_gmac) < 1)
@@ -198,6 +200,8 @@ int main(int argc, char **argv)
             n = strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--cache") == 0 && i + 1 < argc) {
             cache_mb = strtol(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--limit") == 0 && i + 1 < argc) {
+            b.limit_bytes = (size_t)strtoul(argv[++i], NULL, 10) << 20;
         } else if (strcmp(argv[i], "--cpu") == 0) {
             b.clock = CLOCK_THREAD_CPUTIME_ID;
         } else if (sscanf(argv[i], "%ldx%ld", &width, &height) != 2) {

@@ -119,7 +119,8 @@ struct kernels {
     void (*add)(float *y, const float *a, const float *b, size_t n);
     bool (*all_finite)(const float *x, size_t n);
 
-    /* sum[j] += x[i][j], sum_sq[j] += x[i][j]^2 for rows of c floats. */
+    /* sum[j] += x[i][j], sum_sq[j] += x[i][j]^2 for rows of c floats, row after row: the bits do
+     * not depend on how many rows come at a time. */
     void (*moments)(double *sum, double *sum_sq, const float *x, size_t rows, size_t c);
     /* y = (x - mean) / sqrt(var + eps) * weight + bias over one row. */
     void (*layer_norm)(float *y, const float *x, size_t n, float eps, const float *weight,

@@ -1,48 +1,12 @@
 /* vae.c - the autoencoder between pixels and latents (arXiv:2112.10752, app. G). */
 /* SPDX-License-Identifier: MIT */
-#include "nets/vae.h"
-
-#include "nets/layers.h"
+#include "nets/vae_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EPS 1e-6f /* of every GroupNorm here */
-
-/* One head as wide as the map, over all its cells. */
-struct vae_attention {
-    struct norm norm;
-    struct linear q, k, v, out;
-};
-
-struct vae_mid {
-    struct resnet first, second;
-    struct vae_attention attention;
-    bool has_attention;
-};
-
-struct vae_level {
-    struct resnet resnets[VAE_MAX_LAYERS];
-    int n_resnets;
-    struct conv resize; /* of all levels but the last */
-};
-
-/* Encoder or decoder: the same parts, in the other order. */
-struct vae_half {
-    struct conv in, out;
-    struct norm norm_out;
-    struct vae_mid mid;
-    struct vae_level levels[VAE_MAX_LEVELS];
-    int n_levels; /* 0: this half is not in the file */
-};
-
-struct vae {
-    struct vae_half encoder, decoder;
-    struct conv quant, post_quant; /* 1x1 on the moments and the latent; may not exist */
-    vae_probe *probe;
-    void *probe_user;
-};
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
@@ -210,7 +174,7 @@ void vae_set_probe(struct vae *vae, vae_probe *probe, void *user)
     vae->probe_user = user;
 }
 
-static void show(const struct vae *vae, struct tensor value, const char *name, int i)
+void vae_show(const struct vae *vae, struct tensor value, const char *name, int i)
 {
     if (!vae->probe) return;
     char text[64];
@@ -238,66 +202,16 @@ static struct tensor attention_forward(const struct vae_attention *a, struct ops
     return x;
 }
 
-/* What was made at the mark is replaced by the mid block's answer. */
-static struct tensor mid_forward(const struct vae *vae, const struct vae_mid *mid, struct ops *o,
-                                 size_t mark, struct tensor x)
+struct tensor vae_mid_forward(const struct vae *vae, const struct vae_mid *mid, struct ops *o,
+                              size_t mark, struct tensor x)
 {
     x = resnet_replace(&mid->first, o, mark, x);
-    show(vae, x, "mid.res0", -1);
+    vae_show(vae, x, "mid.res0", -1);
     if (mid->has_attention) x = attention_forward(&mid->attention, o, x);
-    show(vae, x, "mid.attn", -1);
+    vae_show(vae, x, "mid.attn", -1);
     x = resnet_replace(&mid->second, o, mark, x);
-    show(vae, x, "mid", -1);
+    vae_show(vae, x, "mid", -1);
     return x;
-}
-
-/*
- * The maps of the last level are the largest thing of a whole run, so never more than two are held:
- * the present one and what a ResNet makes of it on the way. z [1, h, w, latent].
- */
-static struct tensor decode_one(const struct vae *vae, struct ops *o, struct tensor z)
-{
-    const struct vae_half *d = &vae->decoder;
-    size_t mark = arena_mark(o->arena);
-    struct tensor x = z;
-    if (weight_exists(&vae->post_quant.weight))
-        x = op_conv(o, x, &(struct conv_args){.conv = &vae->post_quant});
-    show(vae, x, "post_quant", -1);
-    x = tensor_keep(o->arena, mark, op_conv(o, x, &(struct conv_args){.conv = &d->in}));
-    show(vae, x, "conv_in", -1);
-    x = mid_forward(vae, &d->mid, o, mark, x);
-    for (int i = 0; i < d->n_levels; i++) {
-        const struct vae_level *level = &d->levels[i];
-        for (int j = 0; j < level->n_resnets; j++)
-            x = resnet_replace(&level->resnets[j], o, mark, x);
-        if (weight_exists(&level->resize.weight)) {
-            const struct conv_args enlarge = {
-                .conv = &level->resize, .up_h = 2 * x.dim[1], .up_w = 2 * x.dim[2]};
-            x = tensor_keep(o->arena, mark, op_conv(o, x, &enlarge));
-        }
-        show(vae, x, "up", i);
-    }
-    const struct conv_args out = {.conv = &d->out, .norm = &d->norm_out, .act = ACT_SILU};
-    return tensor_keep(o->arena, mark, op_conv(o, x, &out)); /* [1, h * f, w * f, 3] */
-}
-
-struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z)
-{
-    int64_t f = vae_factor(vae), each = z.dim[1] * z.dim[2] * z.dim[3];
-    struct tensor y = tensor_new4(o->arena, z.dim[0], z.dim[1] * f, z.dim[2] * f,
-                                  conv_out(&vae->decoder.out), o->err);
-    for (int64_t i = 0; i < z.dim[0] && ops_ok(o); i++) {
-        size_t mark = arena_mark(o->arena);
-        struct tensor one = z;
-        one.data += i * each;
-        one.dim[0] = 1;
-        one = decode_one(vae, o, one);
-        if (one.rank && !ops_dry(o))
-            memcpy(y.data + i * tensor_count(one), one.data,
-                   (size_t)tensor_count(one) * sizeof *one.data);
-        arena_reset(o->arena, mark);
-    }
-    return ops_ok(o) ? y : (struct tensor){0};
 }
 
 struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
@@ -320,9 +234,9 @@ struct tensor vae_encode(const struct vae *vae, struct ops *o, struct tensor x)
                 .conv = &level->resize, .stride = 2, .pad_end_only = true};
             x = tensor_keep(o->arena, mark, op_conv(o, x, &halve));
         }
-        show(vae, x, "down", i);
+        vae_show(vae, x, "down", i);
     }
-    x = mid_forward(vae, &e->mid, o, mark, x);
+    x = vae_mid_forward(vae, &e->mid, o, mark, x);
     x = op_conv(o, x, &(struct conv_args){.conv = &e->out, .norm = &e->norm_out, .act = ACT_SILU});
     if (weight_exists(&vae->quant.weight))
         x = op_conv(o, x, &(struct conv_args){.conv = &vae->quant});

@@ -36,6 +36,14 @@ bool vae_has_encoder(const struct vae *vae);
 struct tensor vae_decode(const struct vae *vae, struct ops *o, struct tensor z);
 
 /*
+ * The same bits with the arena filled no further than limit_bytes, what lies in it now included: as
+ * far as needed, large maps are computed in bands, which takes more arithmetic (vae_chain.h). Where
+ * nothing fits, with as little memory as possible.
+ */
+struct tensor vae_decode_within(const struct vae *vae, struct ops *o, struct tensor z,
+                                size_t limit_bytes);
+
+/*
  * The same in tiles of tile x tile latent cells, of which neighbours share at least overlap cells
  * and fade into each other. The work memory is that of one tile, whatever the picture's size; but
  * each tile is normalised by its own statistics, so this is an approximation. What fits into one

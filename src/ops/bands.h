@@ -15,9 +15,9 @@
 #define CONV_ROW_UNIT 4
 
 /*
- * Which rows of the result a convolution with stride 1 computes: out_first .. out_first + n_out - 1,
- * a multiple of CONV_ROW_UNIT unless they reach the end. x holds only rows first .. of an input of
- * height rows, at least those that are needed. With up_h, that is the whole enlarged input's
+ * Which rows of the result a convolution with stride 1 computes: out_first .. out_first + n_out -
+ * 1, a multiple of CONV_ROW_UNIT unless they reach the end. x holds only rows first .. of an input
+ * of height rows, at least those that are needed. With up_h, that is the whole enlarged input's
  * height.
  */
 struct conv_rows {

@@ -189,8 +189,8 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_each * c->side * c->side);
     ptrdiff_t *row = ops_offsets(o, c->out_h * c->out_w);
     size_t pixel = in_place ? c->in : row_stride(c->in);
-    const float *a = in_place ? c->x + (c->out_first - c->first) * c->w * c->in
-                              : load_all(o, c, rows, columns);
+    const float *a =
+        in_place ? c->x + (c->out_first - c->first) * c->w * c->in : load_all(o, c, rows, columns);
     if (!runs || !row || !a) return false;
     for (size_t ky = 0; ky < c->side; ky++) {
         for (size_t kx = 0; kx < c->side; kx++)

@@ -142,7 +142,7 @@ bool bias_in_panels(struct ops *o, const struct weight *bias, const struct pack_
 struct conv_plan {
     const struct conv_args *args;
     size_t n, h, w;          /* the whole input */
-    size_t first, rows;      /* of its rows those that lie in memory: 0 and h unless bands were asked for */
+    size_t first, rows;      /* of its rows those in memory: 0 and h unless bands are asked for */
     size_t up_h, up_w;       /* after enlarging */
     size_t out_first, out_h; /* the rows to be computed */
     size_t out_w;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Pixels summed in one piece. The pieces of a map are added in order, so that the sums depend neither
- * on the number of threads nor on how many pixels come at a time.
+ * Pixels summed in one piece. The pieces of a map are added in order, so that the sums depend
+ * neither on the number of threads nor on how many pixels come at a time.
  */
 #define PIECE_PIXELS 128
 /* Pieces held at one time. */

@@ -105,8 +105,8 @@ struct conv_args {
     const struct tensor *per_channel; /* [n, out], the time embedding, or NULL */
     const struct tensor *residual;    /* [n, h', w', out], or NULL */
     const struct tensor *into;        /* [n, h', w', out], or NULL */
-    const struct affine *affine;  /* in place of norm, one whose statistics are known; or NULL */
-    const struct conv_rows *rows; /* x and the result are rows of larger maps; NULL: they are whole */
+    const struct affine *affine;      /* in place of norm, one with known statistics; or NULL */
+    const struct conv_rows *rows;     /* x and the result are rows of larger maps, or NULL */
     bool relu;
 };
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args);

@@ -117,7 +117,7 @@ static struct cut cut_map(const struct wino *w, int n_threads)
 {
     size_t share = w->c->n * w->tiles_h * w->tiles_w / (2 * (size_t)n_threads);
     size_t tiles_wanted = min_size(max_size(share, TASK_TILES / 4), TASK_TILES);
-    /* About as high as wide, which shares most of the patches; bands of few rows make them wider. */
+    /* About as high as wide, so that few pixels are loaded twice; bands of few rows: wider. */
     struct cut cut = {.tiles_w = min_size(w->tiles_w, max_size(12, tiles_wanted / w->tiles_h))};
     cut.blocks_w = ceil_div(w->tiles_w, cut.tiles_w);
     cut.tiles_w = ceil_div(w->tiles_w, cut.blocks_w);
