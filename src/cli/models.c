@@ -7,8 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void print_warning(void *user, const char *sentence)
+{
+    (void)user;
+    say_warning(sentence);
+}
+
 struct dk_model *model_open(struct request *request, char **path, struct dk_error *err)
 {
+    if (!request->model_options.warn) request->model_options.warn = print_warning;
     *path = dk_model_find(request->model, err);
     struct dk_model *model = *path ? dk_model_open(*path, &request->model_options, err) : NULL;
     if (!model && *path) {

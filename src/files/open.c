@@ -31,10 +31,17 @@ static const struct candidate {
     {"diffusion_pytorch_model.safetensors.fp16.index.json", true},
     {"model.safetensors.index.fp16.json", true},
     {"model.fp16.safetensors.index.json", true},
-    {"diffusion_pytorch_model.bin", false},
+    {"diffusion_pytorch_model.bin", false}, /* pickles last, however they are split */
     {"pytorch_model.bin", false},
+    {"diffusion_pytorch_model.bin.index.json", true},
+    {"pytorch_model.bin.index.json", true},
     {"diffusion_pytorch_model.fp16.bin", false},
     {"pytorch_model.fp16.bin", false},
+    {"diffusion_pytorch_model.bin.index.fp16.json", true},
+    {"diffusion_pytorch_model.bin.fp16.index.json", true},
+    {"diffusion_pytorch_model.fp16.bin.index.json", true},
+    {"pytorch_model.bin.index.fp16.json", true},
+    {"pytorch_model.fp16.bin.index.json", true},
 };
 
 /* FOLDER/FILE; free it. */
@@ -159,28 +166,41 @@ static bool read_index(struct weights *w, const char *folder, const char *index_
     return ok;
 }
 
-/* The only *.safetensors of a folder, or NULL; free it. */
-static char *only_file(const char *folder, struct dk_error *err)
+/* How many files of a folder have an ending; *found becomes the first, free it. -1 on failure. */
+static int find_files(const char *folder, const char *ending, char **found, struct dk_error *err)
 {
     DIR *dir = opendir(folder);
     if (!dir) {
         dk_fail(err, DK_ERROR_FILE, "%s: cannot open: %s", folder, strerror(errno));
-        return NULL;
+        return -1;
     }
-    char *found = NULL;
     int n = 0;
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.' || !ends_with(entry->d_name, ".safetensors")) continue;
-        if (n++ == 0) found = joined(folder, entry->d_name, err);
+    for (const struct dirent *entry; n >= 0 && (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.' || !ends_with(entry->d_name, ending)) continue;
+        if (n++ == 0 && !(*found = joined(folder, entry->d_name, err))) n = -1;
     }
     closedir(dir);
-    if (n == 1) return found;
-    free(found);
-    dk_fail(err, DK_ERROR_MODEL,
-            n == 0 ? "%s: no weights in this folder, expected %s or %s"
-                   : "%s: several .safetensors files and none is called %s or %s; name the file "
-                     "that is meant",
-            folder, candidates[0].file, candidates[1].file);
+    return n;
+}
+
+/* The only file of a folder with weights in it by its ending, or NULL; free it. */
+static char *only_file(const char *folder, struct dk_error *err)
+{
+    static const char *const kinds[] = {".safetensors", ".gguf", ".bin"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char *found = NULL;
+        int n = find_files(folder, kinds[i], &found, err);
+        if (n == 0) continue;
+        if (n == 1) return found;
+        free(found);
+        if (n > 1)
+            dk_fail(err, DK_ERROR_MODEL,
+                    "%s: several %s files and none is called %s or %s; name the file that is meant",
+                    folder, kinds[i], candidates[0].file, candidates[1].file);
+        return NULL;
+    }
+    dk_fail(err, DK_ERROR_MODEL, "%s: no weights in this folder, expected %s or %s", folder,
+            candidates[0].file, candidates[1].file);
     return NULL;
 }
 

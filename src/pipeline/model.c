@@ -22,6 +22,9 @@
 #define MAX_THREADS 1024
 #define CLIP_TABLE  "clip/merges.bin"
 
+#define CLIP_VOCABULARY 49408
+#define CLIP_SMALLEST   514 /* bytes, in a word and at its end, and the two special tokens */
+
 /* One network on its way from disk: its tensors, and its config.json if there is one. */
 struct source {
     struct weights *weights;
@@ -122,6 +125,50 @@ static struct tokenizer_file tokenizer_in_file(const struct weights *weights, co
     return (struct tokenizer_file){text, text ? strlen(text) : 0};
 }
 
+/* What happens to a vocabulary that is not CLIP's, and what to do if that is not right. */
+static void warn_of_vocabulary(const struct dk_model *model, int64_t n, bool first)
+{
+    char sentence[400];
+    const char *remedy = first ? "give it with --tokenizer DIR"
+                               : "give the model as a folder with it in tokenizer_2";
+    if (n < CLIP_VOCABULARY)
+        snprintf(sentence, sizeof sentence,
+                 "the model brings no tokenizer: its %lld tokens are taken for CLIP's bytes and "
+                 "first %lld merges; if it was trained with another, %s",
+                 (long long)n, (long long)n - CLIP_SMALLEST, remedy);
+    else
+        snprintf(sentence, sizeof sentence,
+                 "the model brings no tokenizer: of its %lld tokens CLIP's %d are used, the others "
+                 "have no words; if it was trained with another, %s",
+                 (long long)n, CLIP_VOCABULARY, remedy);
+    warn(model, sentence);
+}
+
+/* CLIP's own tokenizer, for a text encoder of n tokens that came without one. */
+static struct tokenizer *open_built_in(const struct dk_model *model,
+                                       const struct dk_model_options *options, int64_t n,
+                                       bool first, struct dk_error *err)
+{
+    struct tokenizer *tokenizer = NULL;
+    char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
+                                    : find_in_models(CLIP_TABLE);
+    if (n < CLIP_SMALLEST)
+        dk_fail(err, DK_ERROR_MODEL,
+                "%s: the model brings no tokenizer and has %lld tokens, fewer than the %d any "
+                "beginning of CLIP's has; give its own with --tokenizer DIR",
+                model->path, (long long)n, CLIP_SMALLEST);
+    else if (!table)
+        dk_fail(err, DK_ERROR_MODEL,
+                "%s: the model brings no tokenizer and the built-in table " CLIP_TABLE
+                " is not found; give --tokenizer or set DARKROOM_MODELS",
+                model->path);
+    else
+        tokenizer = tokenizer_open_table(table, n < CLIP_VOCABULARY ? n : CLIP_VOCABULARY, err);
+    free(table);
+    if (tokenizer && n != CLIP_VOCABULARY) warn_of_vocabulary(model, n, first);
+    return tokenizer;
+}
+
 /* Both text encoders' configs are needed before the U-Net's: a single file's U-Net is guessed from
  * the pooled width. */
 static bool open_text_encoder(struct dk_model *model, const char *name, const char *tokenizer_name,
@@ -154,16 +201,7 @@ static bool open_text_encoder(struct dk_model *model, const char *name, const ch
                 tokenizer_in_file(file, tokenizer_name, "tokenizer_config.json"),
                 tokenizer_in_file(file, tokenizer_name, "special_tokens_map.json"), err);
         } else if (good) {
-            char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
-                                            : find_in_models(CLIP_TABLE);
-            if (table)
-                e->tokenizer = tokenizer_open_table(table, clip_vocabulary(e->clip), err);
-            else
-                dk_fail(err, DK_ERROR_MODEL,
-                        "%s: the model brings no tokenizer and the built-in table " CLIP_TABLE
-                        " is not found; give --tokenizer or set DARKROOM_MODELS",
-                        model->path);
-            free(table);
+            e->tokenizer = open_built_in(model, options, clip_vocabulary(e->clip), first, err);
         }
         free(folder);
         good = good && e->tokenizer;
