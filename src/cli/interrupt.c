@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "interrupt.h"
 
+#include "say.h"
+
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,17 +16,17 @@ static volatile sig_atomic_t writing_now;
 static volatile sig_atomic_t has_leftover;
 static char leftover[PATH_MAX];
 
-static void leave(void)
+void interrupt_leave(int status)
 {
     if (has_leftover) unlink(leftover);
-    _exit(130);
+    _exit(status);
 }
 
 static void on_signal(int number)
 {
     (void)number;
     if (n_signals < 2) n_signals = n_signals + 1;
-    if (n_signals > 1 && !writing_now) leave();
+    if (n_signals > 1 && !writing_now) interrupt_leave(EXIT_INTERRUPTED);
 }
 
 void interrupt_install(void)
@@ -58,7 +60,7 @@ bool interrupt_seen(void)
 void interrupt_hold(bool writing)
 {
     writing_now = writing;
-    if (!writing && n_signals > 1) leave();
+    if (!writing && n_signals > 1) interrupt_leave(EXIT_INTERRUPTED);
 }
 
 void interrupt_remove(const char *path)

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "commands.h"
 #include "help.h"
+#include "lost_file.h"
 #include "say.h"
 #include "text.h"
 
@@ -181,6 +182,7 @@ int main(int argc, char **argv)
     keep_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with a sentence */
     signal(SIGXFSZ, SIG_IGN); /* and so does one beyond ulimit -f, which else leaves half a file */
+    lost_file_install();
     int status = run(argc, argv);
     if ((status == EXIT_DONE || status == EXIT_PARTLY) && !say_flush()) status = EXIT_FAILED;
     return status;
