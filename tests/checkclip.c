@@ -1,4 +1,5 @@
-/* checkclip.c - the CLIP score: towers, preparation of pictures and score against another implementation. */
+/* checkclip.c - the CLIP score: towers, preparation of pictures and score against another
+ * implementation. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "golden.h"
@@ -37,15 +38,16 @@ static struct dk_image picture(int w, int h, int k)
 static const int pictures[3][3] = {{50, 37, 31}, {24, 70, 121}, {32, 32, 31}};
 static const char *const texts[3] = {
     "a photo of a cat, highly detailed", "",
-    "Two robots -- 42 -- playing chess in the caf\xC3\xA9; an extremely long sentence that keeps on "
+    "Two robots -- 42 -- playing chess in the caf\xC3\xA9; an extremely long sentence that keeps "
+    "on "
     "going past the limit of seventy seven tokens because we repeat words, words, words, words, "
     "words, words, words, words, words, words, words, words, words, words, words, words, words, "
     "words, words, words, words"};
 
 static void check_resize(const struct golden *g)
 {
-    static const int cases[][4] = {{50, 37, 43, 32}, {20, 70, 32, 112}, {64, 64, 32, 32},
-                                   {301, 200, 48, 32}, {9, 9, 32, 32},  {33, 41, 1, 7}};
+    static const int cases[][4] = {{50, 37, 43, 32},   {20, 70, 32, 112}, {64, 64, 32, 32},
+                                   {301, 200, 48, 32}, {9, 9, 32, 32},    {33, 41, 1, 7}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int *c = cases[i];
         struct dk_image from = picture(c[0], c[1], 31), to;
@@ -99,8 +101,8 @@ static void check_towers(const struct golden *g)
 {
     const unsigned flags[] = {0, KERNELS_SCALAR};
     for (size_t i = 0; i < 2; i++) {
-        check_vision(g, "tiny", FOLDER,
-                     &(struct vision_config){3, ACT_QUICK_GELU, 1e-5f, 2, 32}, flags[i]);
+        check_vision(g, "tiny", FOLDER, &(struct vision_config){3, ACT_QUICK_GELU, 1e-5f, 2, 32},
+                     flags[i]);
         check_vision(g, "openai", SINGLE, &(struct vision_config){1, ACT_QUICK_GELU, 1e-5f, 0, 0},
                      flags[i]);
     }
@@ -165,7 +167,8 @@ static void check_prompt(void)
     dk_clip_close(model);
 }
 
-/* ---- files that are none ---------------------------------------------------------------------- */
+/* ---- files that are none ----------------------------------------------------------------------
+ */
 
 static void refused(const char *path, const char *part)
 {
@@ -232,7 +235,8 @@ static void check_refusals(void)
     accepted("config.json", "\"vision_config\"", "\"vision\""); /* not of a CLIP: guessed */
     accepted("config.json", NULL, NULL);
     accepted("preprocessor_config.json", NULL, NULL);
-    spoiled("preprocessor_config.json", "\"shortest_edge\": 32", "\"shortest_edge\": 40", "\"size\"");
+    spoiled("preprocessor_config.json", "\"shortest_edge\": 32", "\"shortest_edge\": 40",
+            "\"size\"");
     spoiled("preprocessor_config.json", "\"resample\": 3", "\"resample\": 2", "resample");
     spoiled("preprocessor_config.json", "0.25", "0", "image_std");
     spoiled("preprocessor_config.json", "0.25,", "", "image_std");

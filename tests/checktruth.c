@@ -1,4 +1,5 @@
-/* checktruth.c - which object a picture shows, by the art a model brings; and damaged files of it. */
+/* checktruth.c - which object a picture shows, by the art a model brings; and damaged files of it.
+ */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "compare_truth.h"
@@ -203,12 +204,12 @@ static void expect_file(bool good, const char *what)
     truth_free(t);
 }
 
-/* Every value in turn, at every depth, becomes something else; nothing may crash, and what is needed
- * must be missed. */
+/* Every value in turn, at every depth, becomes something else; nothing may crash, and what is
+ * needed must be missed. */
 static void spoil(json_t *root, json_t *at, size_t *n)
 {
-    json_t *const others[] = {json_null(), json_integer(-1), json_real(1e300), json_string(""),
-                              json_array(), json_object()};
+    json_t *const others[] = {json_null(),     json_integer(-1), json_real(1e300),
+                              json_string(""), json_array(),     json_object()};
     size_t count = json_is_object(at) ? json_object_size(at) : json_array_size(at);
     for (size_t i = 0; i < count && i < 6; i++) {
         void *it = json_is_object(at) ? json_object_iter(at) : NULL;
@@ -226,7 +227,8 @@ static void spoil(json_t *root, json_t *at, size_t *n)
             struct truth *t = truth_open(folder, &err);
             struct truth_answer answer;
             struct dk_image image = ground(0, 0, 0);
-            if (t && *n % 16 == 0) truth_judge(t, "a small fox in the left on red", &image, &answer);
+            if (t && *n % 16 == 0)
+                truth_judge(t, "a small fox in the left on red", &image, &answer);
             dk_image_free(&image);
             truth_free(t);
             ++*n;

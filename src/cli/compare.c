@@ -192,12 +192,13 @@ static void load_finished(struct comparison *c)
 static void warm_up(struct run *run, const struct cell *cell)
 {
     struct comparison *c = &run->comparison;
-    struct dk_settings settings = cell->request.settings;
+    struct request bare = cell->request; /* the cell keeps the strings */
+    bare.kept = NULL;
+    solving_reset(&bare);
+    struct dk_settings settings = bare.settings;
     struct dk_hooks hooks = {.cancel = interrupt_flag()};
     settings.scheduler = "ddim";
     settings.n_steps = 1;
-    settings.spacing = settings.sigmas = settings.timesteps = NULL;
-    settings.eta = NAN;
     for (int i = 0; i < 2 && !interrupt_seen(); i++) {
         struct dk_image image = {0};
         struct dk_stats stats = {0};

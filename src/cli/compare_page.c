@@ -41,8 +41,9 @@ static const char style[] =
     ".35rem;border-radius:4px;"
     "overflow-wrap:anywhere}\n"
     ".wide{overflow-x:auto}svg{max-width:100%;height:auto;display:block}\n"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-    "th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--grid)}\n"
+    "table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;white-space:"
+    "nowrap}\n"
+    "th,td{padding:.25rem .28rem;text-align:right;border-bottom:1px solid var(--grid)}\n"
     "th:first-child,td:first-child{text-align:left}\n"
     "th button{all:unset;cursor:pointer;font-weight:600}th button:focus-visible{outline:2px solid "
     "var(--c0)}\n"
@@ -453,11 +454,12 @@ static void put_notes(struct page *p)
               "that the prompt names.</li>\n",
               p->out);
     if (p->results->has[Q_NEAREST])
-        fputs("<li><b>nearest</b>: share of pictures that are nearer to the true picture of the "
-              "named object than to that of any other object the model was trained on, in the asked "
-              "layout and colour. <b>rank</b>: the named object's place among all, 1 being the "
-              "nearest.</li>\n",
-              p->out);
+        fputs(
+            "<li><b>nearest</b>: share of pictures that are nearer to the true picture of the "
+            "named object than to that of any other object the model was trained on, in the asked "
+            "layout and colour. <b>rank</b>: the named object's place among all, 1 being the "
+            "nearest.</li>\n",
+            p->out);
     fputs("</ul>\n", p->out);
 }
 

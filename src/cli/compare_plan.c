@@ -14,8 +14,10 @@
 
 #define MAX_CELLS ((size_t)20000)
 
-static const char *const solving[] = {"scheduler", "steps",     "spacing",
-                                      "sigmas",    "timesteps", "eta"};
+/* What only decides how a problem is solved, and what is saved on the way. */
+static const char *const solving[] = {"scheduler",        "steps", "spacing", "sigmas",
+                                      "timesteps",        "eta",   "decoder", "deepcache",
+                                      "deepcache-branch", "tgate", "tome"};
 #define N_SOLVING (sizeof solving / sizeof solving[0])
 
 /* ---- the reference ------------------------------------------------------------------------- */
@@ -135,7 +137,7 @@ static void keep_strings(struct request *request)
 {
     struct dk_settings *s = &request->settings;
     const char **places[] = {&s->prompt, &s->negative,  &s->scheduler, &s->spacing,
-                             &s->sigmas, &s->timesteps, &s->rng};
+                             &s->sigmas, &s->timesteps, &s->rng,       &s->decoder};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (*places[i]) *places[i] = request_keep(request, *places[i]);
 }
@@ -223,11 +225,12 @@ static void free_cell(struct cell *cell)
 
 /* ---- problems ------------------------------------------------------------------------------ */
 
-static void reset_solving(struct request *request)
+void solving_reset(struct request *request)
 {
     for (size_t i = 0; i < N_SOLVING; i++) {
         struct dk_error ignored = {0};
-        axis_apply(request, option_find(solving[i], strlen(solving[i])), "own", &ignored);
+        const struct option *option = option_find(solving[i], strlen(solving[i]));
+        if (option) axis_apply(request, option, "own", &ignored);
     }
 }
 
@@ -245,7 +248,7 @@ static bool derive(struct comparison *c, const struct cell *from, const struct v
     cell->request = from->request;
     cell->request.kept = NULL;
     keep_strings(&cell->request);
-    reset_solving(&cell->request);
+    solving_reset(&cell->request);
     bool ok = true;
     for (size_t i = 0; ok && i < settings->n_items; i++)
         ok = apply_text(&cell->request, settings->items[i], err);
@@ -312,10 +315,8 @@ static bool find_problem(struct comparison *c, struct tally *known, size_t numbe
 {
     struct cell *cell = &c->cells[number];
     struct request bare = cell->request;
-    bare.settings.scheduler = bare.settings.spacing = bare.settings.sigmas =
-        bare.settings.timesteps = NULL;
-    bare.settings.n_steps = 0;
-    bare.settings.eta = 0;
+    bare.kept = NULL; /* the cell keeps the strings */
+    solving_reset(&bare);
     char *key = identity_of_picture(&bare, c->slots[cell->model].provenance.fingerprint);
     size_t *at = tally_at(known, key);
     bool ok = true;

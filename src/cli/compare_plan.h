@@ -12,8 +12,9 @@
 /*
  * A cell is one picture: a combination of one value of each axis. Cells that differ in prompt and
  * seed alone are one setting, a line of the table. Cells that differ in the way of solving alone
- * (scheduler, steps, spacing, sigmas, timesteps, eta) have one problem in common: the same model,
- * text, guidance, size and starting noise, and so one reference.
+ * (scheduler, steps, spacing, sigmas, timesteps, eta; what saves work, as deepcache; the decoder)
+ * have one problem in common: the same model, text, guidance, size and starting noise, and so one
+ * reference.
  *
  *     cell ──> setting   measured together: means and spread
  *       └────> problem   measured against its reference
@@ -46,7 +47,7 @@ struct measure { /* NAN: not measured */
     double nearest;    /* 1 if the nearest of the model's objects is the named one, 0 if not */
     double rank;       /* the named object's place among all: 1 is the nearest */
     double clip;       /* CLIP score */
-    const char *seen[TRUTH_OBJECTS]; /* the nearest object, the model's words; NULL: not known */
+    const char *seen[CAPTION_OBJECTS]; /* the nearest object, the model's words; NULL: not known */
 };
 
 struct cell {
@@ -112,6 +113,8 @@ struct comparison {
 bool reference_read(struct reference *reference, const char *text, struct dk_error *err);
 /* Opens each model and resolves all cells. Fails when nothing of an axis' value is possible. */
 bool comparison_plan(struct comparison *comparison, struct dk_error *err);
+/* Leaves to the model all that only decides how a problem is solved. */
+void solving_reset(struct request *request);
 /* Makes the slot's model the open one. */
 bool comparison_use(struct comparison *comparison, size_t slot, struct dk_error *err);
 void comparison_free(struct comparison *comparison);

@@ -24,9 +24,8 @@ struct scores {
     void *user;
 };
 
-struct scores *scores_open(const struct request *request,
-                           void (*tell)(void *user, size_t n_scored), void *user,
-                           struct dk_error *err)
+struct scores *scores_open(const struct request *request, void (*tell)(void *user, size_t n_scored),
+                           void *user, struct dk_error *err)
 {
     struct dk_model_options options = {.n_threads = request->model_options.n_threads,
                                        .max_memory_bytes = request->model_options.max_memory_bytes};

@@ -76,9 +76,11 @@ static void draw_box(cairo_t *cr, const struct sheet *sheet, const struct cell *
         canvas_words(cr, cell->why, "Sans 7", 6, sheet->box_w - 8, 0.35, x + 4, y + 4);
     dk_image_free(&image);
     int height = canvas_words(cr, caption, "Sans 9", 1, sheet->box_w, 0, x, y + sheet->box_h + 2);
-    height += canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
+    height +=
+        canvas_words(cr, more, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
     if (*judgement)
-        canvas_words(cr, judgement, "Sans 8", 1, sheet->box_w, 0.3, x, y + sheet->box_h + 3 + height);
+        canvas_words(cr, judgement, "Sans 8", 1, sheet->box_w, 0.3, x,
+                     y + sheet->box_h + 3 + height);
 }
 
 static void draw_reference(cairo_t *cr, const struct sheet *sheet, const struct problem *problem,
@@ -123,8 +125,7 @@ static void draw_band(cairo_t *cr, const struct sheet *sheet, const struct band 
             cell_caption(cell, caption);
             cell_judgement(cell, judgement);
             draw_box(cr, sheet, cell, name, caption, judgement,
-                     sheet->left_px + (double)x * sheet->column_px,
-                     y + (double)k * sheet->row_px);
+                     sheet->left_px + (double)x * sheet->column_px, y + (double)k * sheet->row_px);
             free(name);
         }
 }

@@ -143,7 +143,7 @@ static json_t *describe_cell(const struct comparison *c, const struct cell *cell
         json_object_set_new(object, quantity_names[q], real(cell_quantity(cell, (enum quantity)q)));
     if (m->seen[0]) {
         json_t *seen = json_array();
-        for (size_t i = 0; i < TRUTH_OBJECTS && m->seen[i]; i++)
+        for (size_t i = 0; i < CAPTION_OBJECTS && m->seen[i]; i++)
             json_array_append_new(seen, json_string(m->seen[i]));
         json_object_set_new(object, "nearest_objects", seen);
     }
@@ -262,12 +262,12 @@ static json_t *describe_all(const struct results *r, const struct comparison *c)
     json_object_set_new(reference, "kind", json_string(kinds[c->reference.kind]));
     json_object_set_new(reference, "tolerance", json_real(c->request->compare.tolerance));
     json_object_set_new(reference, "problems", problems);
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema", SCHEMA,
-                     "darkroom", DK_VERSION, "cpu", dk_cpu_level(), "models", describe_models(c),
-                     "clip", clip ? describe_clip(clip) : json_null(),
-                     "axes", axes_to_json(axes), "rows", axes->items[axes->rows].option->name,
-                     "columns", axes->items[axes->columns].option->name, "reference", reference,
-                     "answers", describe_answers(r, c), "settings", settings, "cells", cells);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o}", "schema",
+                     SCHEMA, "darkroom", DK_VERSION, "cpu", dk_cpu_level(), "models",
+                     describe_models(c), "clip", clip ? describe_clip(clip) : json_null(), "axes",
+                     axes_to_json(axes), "rows", axes->items[axes->rows].option->name, "columns",
+                     axes->items[axes->columns].option->name, "reference", reference, "answers",
+                     describe_answers(r, c), "settings", settings, "cells", cells);
 }
 
 static bool write_json(const struct results *r, const struct comparison *c, struct dk_error *err)

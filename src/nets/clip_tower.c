@@ -39,8 +39,9 @@ void clip_tower_read(struct clip_tower *tower, const struct clip_tower_config *c
     int found = layers_ok(r) ? layers_count(r, CLIP_MAX_LAYERS, "encoder.layers.") : 0;
     int n = config->n_layers ? config->n_layers : found;
     if (layers_ok(r) && (n < 1 || n > found))
-        layers_fail(r, "%d %s layers, expected %d: the file is incomplete or its config.json is "
-                       "wrong",
+        layers_fail(r,
+                    "%d %s layers, expected %d: the file is incomplete or its config.json is "
+                    "wrong",
                     found, config->what, n < 1 ? 1 : n);
     if (!layers_ok(r)) return;
     tower->layers = calloc((size_t)n, sizeof *tower->layers);

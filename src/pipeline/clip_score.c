@@ -21,13 +21,13 @@
  * text    -> ids -> text tower -> end token, normed, projected ─┴> 100 max(cosine, 0)
  */
 
-#define CLIP_TABLE    "clip/merges.bin"
-#define MAX_JSON      (1u << 20)
-#define MAX_DEPTH     16
-#define MAX_THREADS   1024
-#define CACHED_TEXTS  64
-#define RESAMPLE_PIL  3 /* what Pillow numbers bicubic */
-#define MAX_SIDE_PX   4096
+#define CLIP_TABLE   "clip/merges.bin"
+#define MAX_JSON     (1u << 20)
+#define MAX_DEPTH    16
+#define MAX_THREADS  1024
+#define CACHED_TEXTS 64
+#define RESAMPLE_PIL 3 /* what Pillow numbers bicubic */
+#define MAX_SIDE_PX  4096
 
 /* What OpenAI's CLIP was trained with (preprocessor_config.json of every released one). */
 static const double usual_mean[3] = {0.48145466, 0.4578275, 0.40821073};
@@ -65,8 +65,8 @@ static char *beside(const char *path, const char *name)
     return full;
 }
 
-static bool read_vision_config(const json_t *object, const char *subject,
-                               struct vision_config *out, struct dk_error *err)
+static bool read_vision_config(const json_t *object, const char *subject, struct vision_config *out,
+                               struct dk_error *err)
 {
     struct fields f = {.subject = subject, .object = object, .err = err};
     double eps = 1e-5;
@@ -136,10 +136,11 @@ static bool check_side(const struct fields *f, const char *key, int side)
         }
         same = same && n_known > 0;
     }
-    return same || dk_fail(f->err, DK_ERROR_UNSUPPORTED,
-                           "%s: \"%s\" is not the vision tower's %d pixels: pictures are prepared in "
-                           "no other way here",
-                           f->subject, key, side);
+    return same ||
+           dk_fail(f->err, DK_ERROR_UNSUPPORTED,
+                   "%s: \"%s\" is not the vision tower's %d pixels: pictures are prepared in "
+                   "no other way here",
+                   f->subject, key, side);
 }
 
 static bool read_preprocessor(struct dk_clip *clip, const char *path, struct dk_error *err)
@@ -187,10 +188,10 @@ static bool open_networks(struct dk_clip *clip, const char *path, struct dk_erro
     clip->text = clip->vision ? clip_load(&text.net, clip->weights, err) : NULL;
     if (!clip->text) return false;
     if (clip_projection(clip->text) == vision_projection(clip->vision)) return true;
-    return dk_fail(err, DK_ERROR_MODEL,
-                   "%s: texts become %lld numbers, pictures %lld; the towers do not belong together",
-                   path, (long long)clip_projection(clip->text),
-                   (long long)vision_projection(clip->vision));
+    return dk_fail(
+        err, DK_ERROR_MODEL,
+        "%s: texts become %lld numbers, pictures %lld; the towers do not belong together", path,
+        (long long)clip_projection(clip->text), (long long)vision_projection(clip->vision));
 }
 
 static bool open_tokenizer(struct dk_clip *clip, const char *path,
@@ -215,11 +216,12 @@ static bool open_tokenizer(struct dk_clip *clip, const char *path,
     free(folder);
     if (!clip->tokenizer) return false;
     if (tokenizer_vocabulary(clip->tokenizer) <= clip_vocabulary(clip->text)) return true;
-    return dk_fail(err, DK_ERROR_MODEL,
-                   "%s: the tokenizer has %lld tokens, the text tower knows %lld; they do not belong "
-                   "together",
-                   path, (long long)tokenizer_vocabulary(clip->tokenizer),
-                   (long long)clip_vocabulary(clip->text));
+    return dk_fail(
+        err, DK_ERROR_MODEL,
+        "%s: the tokenizer has %lld tokens, the text tower knows %lld; they do not belong "
+        "together",
+        path, (long long)tokenizer_vocabulary(clip->tokenizer),
+        (long long)clip_vocabulary(clip->text));
 }
 
 static bool open_device(struct dk_clip *clip, const struct dk_model_options *options,
@@ -322,9 +324,9 @@ static bool encode_text(struct dk_clip *clip, struct ops *o, const char *text, b
     struct clip_output out = {0};
     int64_t n = clip_projection(clip->text), tokens = clip_tokens(clip->text);
     int32_t *ids = malloc((size_t)tokens * sizeof *ids);
-    bool ok = (ids || dk_fail(o->err, DK_ERROR_MEMORY, "CLIP: out of memory")) &&
-              prompt_chunks(clip->tokenizer, text, strlen(text), syntax, tokens, -1, &prompt,
-                            o->err);
+    bool ok =
+        (ids || dk_fail(o->err, DK_ERROR_MEMORY, "CLIP: out of memory")) &&
+        prompt_chunks(clip->tokenizer, text, strlen(text), syntax, tokens, -1, &prompt, o->err);
     if (ok) {
         cut_ids(&prompt, tokens, ids);
         ok = clip_forward(clip->text, o, ids, 1, tokens, 0, true, true, &out);
@@ -360,7 +362,8 @@ static const float *text_features(struct dk_clip *clip, struct ops *o, const cha
     return NULL;
 }
 
-/* The middle square of the picture with its shorter side at side_px, as CLIPImageProcessor has it. */
+/* The middle square of the picture with its shorter side at side_px, as CLIPImageProcessor has it.
+ */
 static bool square(const struct dk_image *image, int side_px, struct dk_image *out,
                    struct dk_error *err)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEIGHT_BITS 22 /* of the fixed point of Pillow's 8-bit path: 32 - 8 bits, 2 to spare */
+#define WEIGHT_BITS 22  /* of the fixed point of Pillow's 8-bit path: 32 - 8 bits, 2 to spare */
 #define REACH       2.0 /* of the kernel, in pixels of the larger of the two scales */
 
 /* Keys 1981 (doi:10.1109/TASSP.1981.1163711) with a = -1/2. */
@@ -24,7 +24,7 @@ static double cubic(double x)
 /* What each pixel of a line of n_out is made of. */
 struct taps {
     int n_out, most;
-    int *first, *n; /* [n_out] */
+    int *first, *n;   /* [n_out] */
     int32_t *weights; /* [n_out, most] in units of 2^-WEIGHT_BITS */
 };
 

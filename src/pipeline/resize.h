@@ -7,8 +7,9 @@
 
 /*
  * Bicubic (a = -1/2), widened by the factor where the picture shrinks, first along rows and then
- * along columns, each rounded to 8 bits: Pillow's resize(), to the bit. The numbers of a CLIP depend on
- * it more than on the arithmetic of the network. The sizes are 1 to 32768; to is allocated.
+ * along columns, each rounded to 8 bits: Pillow's resize(), to the bit. The numbers of a CLIP
+ * depend on it more than on the arithmetic of the network. The sizes are 1 to 32768; to is
+ * allocated.
  */
 bool resize_bicubic(const struct dk_image *from, int width_px, int height_px, struct dk_image *to,
                     struct dk_error *err);
