@@ -176,8 +176,8 @@ struct dk_settings {
     double eta;                        /* NAN: the scheduler's default */
     int clip_skip;   /* layers of the text encoder to leave out at its end; 0: none */
     bool vae_tiling; /* decode in blended tiles: less memory, not quite the same picture */
-    /* "vae", or "tiny": rougher and several times faster. NULL: the VAE; with a tiny decoder given to
-     * dk_model_open (and not for previews only) that one. */
+    /* "vae", or "tiny": rougher and several times faster. NULL: the VAE; with a tiny decoder given
+     * to dk_model_open (and not for previews only) that one. */
     const char *decoder;
     const char *rng; /* NULL or "cpu": torch's CPU generator; "nv": Philox as on CUDA */
     uint64_t seed;
@@ -199,7 +199,7 @@ enum dk_phase { DK_PHASE_LOAD, DK_PHASE_TEXT, DK_PHASE_DENOISE, DK_PHASE_DECODE 
 struct dk_progress {
     enum dk_phase phase;
     int done, total; /* model calls within DENOISE; 0 of 1 and 1 of 1 for the other phases */
-    const struct dk_image *preview; /* a rough picture of the present latent, perhaps smaller; or NULL */
+    const struct dk_image *preview; /* rough, perhaps smaller, of the present latent; or NULL */
 };
 /*
  * What one kind of operation cost in a run. Arithmetic is what the plain formula needs, a

@@ -4,15 +4,15 @@
 #define NETS_TINY_H
 
 /*
- * For latents as the U-Net has them, scaled, without a division by 0.18215 or the like. No norms and
- * no attention: 3x3 convolutions and ReLU, each level twice as large as the one before.
+ * For latents as the U-Net has them, scaled, without a division by 0.18215 or the like. No norms
+ * and no attention: 3x3 convolutions and ReLU, each level twice as large as the one before.
  *
  *     z -> 3 tanh(z / 3) -> conv, relu -> { blocks -> enlarge by 2, conv } ... -> blocks -> conv
  *     block: x -> relu(conv(relu(conv(relu(conv(x))))) + skip(x))
  *
- * Layout and names are those of AutoencoderTiny (diffusers, models/autoencoders/vae.py, DecoderTiny);
- * madebyollin/taesd, taesd.py, has the same network, whose picture is in 0 to 1 where diffusers then
- * makes it 2 y - 1. files/names.c translates its names.
+ * Layout and names are those of AutoencoderTiny (diffusers, models/autoencoders/vae.py,
+ * DecoderTiny); madebyollin/taesd, taesd.py, has the same network, whose picture is in 0 to 1 where
+ * diffusers then makes it 2 y - 1. files/names.c translates its names.
  */
 
 #include "files/weights.h"
@@ -41,9 +41,10 @@ int64_t tiny_latent_channels(const struct tiny *tiny);
 struct tensor tiny_decode(const struct tiny *tiny, struct ops *o, struct tensor z);
 
 /*
- * The same with levels from first on (at least 1) in bands of so many rows of pixels, each with as many
- * rows around it as reach into it: the same values up to rounding (Winograd's tiles lie otherwise) with
- * less memory, and some of them computed twice. tiny_decode chooses both by the sizes alone.
+ * The same with levels from first on (at least 1) in bands of so many rows of pixels, each with as
+ * many rows around it as reach into it: the same values up to rounding (Winograd's tiles lie
+ * otherwise) with less memory, and some of them computed twice. tiny_decode chooses both by the
+ * sizes alone.
  */
 struct tensor tiny_decode_bands(const struct tiny *tiny, struct ops *o, struct tensor z, int first,
                                 int64_t n_rows);
