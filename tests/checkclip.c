@@ -1,5 +1,4 @@
-/* checkclip.c - the CLIP score: towers, preparation of pictures and score against another
- * implementation. */
+/* checkclip.c - the CLIP score, part by part, against another implementation. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "golden.h"

@@ -1,5 +1,4 @@
-/* checktruth.c - which object a picture shows, by the art a model brings; and damaged files of it.
- */
+/* checktruth.c - which object a picture shows, by the art that a model brings. */
 /* SPDX-License-Identifier: MIT */
 #include "check.h"
 #include "compare_truth.h"

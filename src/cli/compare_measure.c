@@ -14,9 +14,9 @@
 #define MOST_DB 120.0 /* stands for equal pictures, which have no finite PSNR */
 
 const char *const quantity_names[N_QUANTITIES] = {
-    "latent_rmse", "psnr_db",     "ssim",   "ms_ssim",   "sharpness", "sharpness_ratio", "contrast",
-    "background",  "nearest",     "nearest_rank", "clip_score", "unet_passes", "text_s", "denoise_s",
-    "decode_s",    "seconds"};
+    "latent_rmse", "psnr_db",    "ssim",     "ms_ssim",      "sharpness",  "sharpness_ratio",
+    "contrast",    "background", "nearest",  "nearest_rank", "clip_score", "unet_passes",
+    "text_s",      "denoise_s",  "decode_s", "seconds"};
 
 /* ---- targets ------------------------------------------------------------------------------- */
 
@@ -239,22 +239,11 @@ double cell_quantity(const struct cell *cell, enum quantity quantity)
 {
     const struct measure *m = &cell->measure;
     const struct outcome *o = &cell->outcome;
-    const double all[N_QUANTITIES] = {m->rmse,
-                                      m->psnr_db,
-                                      m->ssim,
-                                      m->ms_ssim,
-                                      m->sharpness,
-                                      m->sharper,
-                                      m->contrast,
-                                      m->background,
-                                      m->nearest,
-                                      m->rank,
-                                      m->clip,
-                                      o->n_passes,
-                                      o->text_s,
-                                      o->denoise_s,
-                                      o->decode_s,
-                                      o->text_s + o->denoise_s + o->decode_s};
+    const double all[N_QUANTITIES] = {
+        m->rmse,      m->psnr_db,   m->ssim,     m->ms_ssim,
+        m->sharpness, m->sharper,   m->contrast, m->background,
+        m->nearest,   m->rank,      m->clip,     o->n_passes,
+        o->text_s,    o->denoise_s, o->decode_s, o->text_s + o->denoise_s + o->decode_s};
     return all[quantity];
 }
 

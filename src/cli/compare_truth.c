@@ -1,5 +1,4 @@
-/* compare_truth.c - what a picture should show, where the model brings the art it was trained on.
- */
+/* compare_truth.c - what a picture should show, by the art that the model brings. */
 /* SPDX-License-Identifier: MIT */
 #include "compare_truth.h"
 

@@ -1,5 +1,4 @@
-/* compare_truth.h - what a picture should show, where the model brings the art it was trained on.
- */
+/* compare_truth.h - what a picture should show, by the art that the model brings. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_COMPARE_TRUTH_H
 #define CLI_COMPARE_TRUTH_H

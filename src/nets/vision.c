@@ -1,5 +1,4 @@
-/* vision.c - CLIP's vision transformer (Radford et al. 2021, arXiv:2103.00020; arXiv:2010.11929).
- */
+/* vision.c - CLIP's vision transformer (arXiv:2103.00020; arXiv:2010.11929). */
 /* SPDX-License-Identifier: MIT */
 #include "nets/vision.h"
 

@@ -1,5 +1,4 @@
-/* vision.h - CLIP's vision transformer (Radford et al. 2021, arXiv:2103.00020; arXiv:2010.11929).
- */
+/* vision.h - CLIP's vision transformer (arXiv:2103.00020; arXiv:2010.11929). */
 /* SPDX-License-Identifier: MIT */
 #ifndef NETS_VISION_H
 #define NETS_VISION_H
