@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const meter_kind_names[N_METER_KINDS] = {"conv 3x3", "conv 1x1", "linear", "attention",
-                                                     "norm"};
+const char *const meter_kind_names[N_METER_KINDS] = {"conv 3x3",  "conv 1x1", "linear",
+                                                     "attention", "norm",     "merge"};
 
 double meter_start(const struct ops *o)
 {

@@ -21,6 +21,7 @@ enum meter_kind {
     METER_LINEAR,
     METER_ATTENTION,
     METER_NORM,
+    METER_MERGE, /* token merging */
     N_METER_KINDS
 };
 extern const char *const meter_kind_names[N_METER_KINDS];

@@ -128,6 +128,19 @@ struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
     return y;
 }
 
+struct tensor op_add_to(struct ops *o, struct tensor x, struct tensor y)
+{
+    if (!ops_ok(o) || x.rank == 0 || y.rank == 0) return (struct tensor){0};
+    if (x.rank != y.rank || memcmp(x.dim, y.dim, sizeof x.dim[0] * (size_t)x.rank) != 0)
+        return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ",
+                        shape_text(x.rank, x.dim).text, shape_text(y.rank, y.dim).text);
+    size_t n = ops_dry(o) ? 0 : (size_t)tensor_count(x);
+#pragma omp parallel for num_threads(ops_threads(o, (double)n)) schedule(static)
+    for (size_t i = 0; i < n; i += PIECE)
+        o->kernels->add(x.data + i, x.data + i, y.data + i, min_size(PIECE, n - i));
+    return x;
+}
+
 struct tensor op_act(struct ops *o, struct tensor x, enum act act)
 {
     if (!ops_ok(o) || x.rank == 0) return (struct tensor){0};

@@ -119,7 +119,29 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
 struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, struct tensor v,
                            int n_heads, bool causal);
 
+/*
+ * Token merging: of tokens that lie in a grid, those at even rows and columns receive; of the
+ * others, those most like a receiver (by their cosine) are averaged into the one they are most like
+ * (arXiv:2303.17604, section 4, with a fixed receiver in each 2 x 2 tokens in place of a random
+ * one). Plan, then:  y = op_merge(x);  ... work on fewer tokens ...;  x = op_unmerge(y, x).
+ */
+struct merge {
+    int64_t n, tokens, kept; /* kept: tokens of a sample that are left; tokens: nothing merges */
+    int32_t *place;          /* [n, tokens] which of the kept ones holds it */
+    float *share;            /* [n, kept] 1 / how many tokens it holds */
+};
+/* x [n, tokens, c] in so many rows; ratio of its tokens merge, as far as there are any to. The plan
+ * lies in the arena. n 0 on failure. */
+struct merge op_merge_plan(struct ops *o, struct tensor x, int64_t height, double ratio);
+/* The means: [n, kept, c]; x itself where nothing merges. */
+struct tensor op_merge(struct ops *o, struct tensor x, const struct merge *merge);
+/* x += y [n, kept, c] at every token it holds, where x lies; the answer is x. */
+struct tensor op_unmerge(struct ops *o, struct tensor y, const struct merge *merge,
+                         struct tensor x);
+
 struct tensor op_add(struct ops *o, struct tensor a, struct tensor b);
+/* x += y, where x lies; the answer is x. */
+struct tensor op_add_to(struct ops *o, struct tensor x, struct tensor y);
 struct tensor op_act(struct ops *o, struct tensor x, enum act act);
 struct tensor op_concat(struct ops *o, struct tensor a,
                         struct tensor b); /* along the last dimension */
