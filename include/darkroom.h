@@ -173,6 +173,16 @@ struct dk_settings {
      * the others need one pass. */
     double guidance_from, guidance_to; /* 0 and 1: the whole run */
     double guidance_rescale;           /* 0: none (arXiv:2305.08891, eq. 15-16) */
+    /*
+     * Doing less work for nearly the same picture; all three may be combined. A call is one
+     * question to the U-Net at one timestep, of which a step has one or (heun, dpm2) two.
+     */
+    int deepcache; /* deep features are computed in every n-th call (arXiv:2312.00858); 1: in all */
+    int deepcache_branch; /* the skip connection above which all is computed; 0: the finest */
+    double tgate; /* cross-attention is computed in the first steps only (arXiv:2404.02747): so
+                     many, or below 1 that fraction of them; 0: in all */
+    double tome;  /* share of tokens that self-attention merges at the finest level that has any
+                     (arXiv:2303.17604): 0 to 0.75 */
     double eta;                        /* NAN: the scheduler's default */
     int clip_skip;   /* layers of the text encoder to leave out at its end; 0: none */
     bool vae_tiling; /* decode in blended tiles: less memory, not quite the same picture */

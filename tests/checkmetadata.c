@@ -97,6 +97,8 @@ static void check_grammar(void)
            {"guidance", "7.5"}, {"negative", NULL});
     EXPECT("x\nSteps: 5, Sampler: Euler, Schedule type: Automatic, Seed: 1", {"sigmas", NULL},
            {"steps", "5"});
+    EXPECT("x\nSteps: 5, Seed: 1, Token merging ratio: 0.5", {"tome", "0.5"});
+    EXPECT("x\nSteps: 5, Seed: 1, Token merging ratio: 0.9", {"tome", "0.75"});
     /* stable-diffusion.cpp's numbers, and a final comma. */
     EXPECT("x\nSteps: 5, CFG scale: 7.000000, Seed: 1,", {"guidance", "7"}, {"seed", "1"});
     /* Quoted values. */

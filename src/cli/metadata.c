@@ -126,6 +126,7 @@ char *metadata_parameters(const struct request *request, const struct provenance
     /* Must be a function of the resolved settings alone; 0 and 1 are the defaults of DDIM and the
      * ancestral ones. */
     if (s->eta > 0 && s->eta != 1) put_number(out, "Eta", s->eta);
+    if (s->tome > 0) put_number(out, "Token merging ratio", s->tome);
     put_item(out, false, "RNG", s->rng && strcmp(s->rng, "nv") == 0 ? "NV" : "CPU");
     put_item(out, false, "Version", "darkroom " DK_VERSION);
     return fclose(out) == 0 ? text : text_copy("");
@@ -293,6 +294,13 @@ static void put_schedule_type(json_t *settings, const char *text)
     put_setting(settings, "sigmas", text);
 }
 
+/* A1111 takes more than can merge and merges what can; the option does not. */
+static void put_merging(json_t *settings, const char *text)
+{
+    double ratio;
+    put_setting(settings, "tome", text_to_number(text, &ratio) && ratio > 0.75 ? "0.75" : text);
+}
+
 static void put_rng(json_t *settings, const char *text)
 {
     put_setting(settings, "rng", strcmp(text, "CPU") == 0 ? "cpu" : "nv");
@@ -304,11 +312,17 @@ static void put_parameter(json_t *settings, json_t *other, const char *key, cons
         const char *theirs, *ours;
         void (*put)(json_t *settings, const char *text);
     } known[] = {
-        {"Steps", "steps", NULL},        {"Sampler", NULL, put_sampler},
-        {"CFG scale", "guidance", NULL}, {"Schedule type", NULL, put_schedule_type},
-        {"Seed", "seed", NULL},          {"Clip skip", NULL, put_clip_skip},
-        {"Size", "size", NULL},          {"RNG", NULL, put_rng},
-        {"Model", "model", NULL},        {"Eta", "eta", NULL},
+        {"Steps", "steps", NULL},
+        {"Sampler", NULL, put_sampler},
+        {"CFG scale", "guidance", NULL},
+        {"Schedule type", NULL, put_schedule_type},
+        {"Seed", "seed", NULL},
+        {"Clip skip", NULL, put_clip_skip},
+        {"Size", "size", NULL},
+        {"RNG", NULL, put_rng},
+        {"Model", "model", NULL},
+        {"Eta", "eta", NULL},
+        {"Token merging ratio", NULL, put_merging},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].theirs, key) != 0) continue;

@@ -166,16 +166,19 @@ struct pass {
     struct tensor skips[MAX_SKIPS];
     size_t marks[MAX_SKIPS]; /* the arena before each */
     int n_skips;
+    int n_wanted;             /* of them: all, or those above the deep features that are taken */
+    int next;                 /* the skip the next layer on the way up belongs to */
+    struct unet_reuse *reuse; /* NULL: nothing is kept or taken */
+    bool deep, cross;         /* taken from earlier calls, not computed */
 };
 
-/* x += W_out softmax(q k^T) v; keys and values come from x itself or from the conditioning. */
-static struct tensor attend(const struct pass *p, const struct attention *a,
-                            struct tensor x /* [n, tokens, c] */, bool cross)
+/* softmax(q k^T) v of normed tokens [n, tokens, c]; keys and values come from themselves or from
+ * the conditioning. */
+static struct tensor look_around(const struct pass *p, const struct attention *a, struct tensor h,
+                                 bool cross)
 {
     struct ops *o = p->ops;
-    size_t mark = arena_mark(o->arena);
-    struct tensor h = op_norm(o, x, &a->norm, ACT_NONE), k, v;
-    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &a->q});
+    struct tensor q = op_linear(o, h, &(struct linear_args){.linear = &a->q}), k, v;
     if (cross) {
         k = p->conditioning->keys[a->memory]; /* [n, context tokens, c] */
         v = p->conditioning->values[a->memory];
@@ -183,10 +186,50 @@ static struct tensor attend(const struct pass *p, const struct attention *a,
         k = op_linear(o, h, &(struct linear_args){.linear = &a->k});
         v = op_linear(o, h, &(struct linear_args){.linear = &a->v});
     }
-    h = op_attention(o, q, k, v, a->n_heads, false);
+    return op_attention(o, q, k, v, a->n_heads, false);
+}
+
+/* x += W_out softmax(q k^T) v. */
+static struct tensor attend(const struct pass *p, const struct attention *a,
+                            struct tensor x /* [n, tokens, c] */, bool cross)
+{
+    struct ops *o = p->ops;
+    size_t mark = arena_mark(o->arena);
+    struct tensor h = look_around(p, a, op_norm(o, x, &a->norm, ACT_NONE), cross);
     x = op_linear(o, h, &(struct linear_args){.linear = &a->out, .residual = &x, .into = &x});
     arena_reset(o->arena, mark);
     return x;
+}
+
+/* Self-attention among fewer tokens. The plan looks at x as it comes; merged is what the norm makes
+ * of it, as in the reference. */
+static struct tensor attend_merged(const struct pass *p, const struct attention *a, struct tensor x,
+                                   int64_t height)
+{
+    struct ops *o = p->ops;
+    size_t mark = arena_mark(o->arena);
+    struct merge merge = op_merge_plan(o, x, height, p->reuse->merge);
+    struct tensor h = op_merge(o, op_norm(o, x, &a->norm, ACT_NONE), &merge);
+    h = op_linear(o, look_around(p, a, h, false), &(struct linear_args){.linear = &a->out});
+    x = op_unmerge(o, h, &merge, x);
+    arena_reset(o->arena, mark);
+    return x;
+}
+
+/* Cross-attention whose answer is kept for later calls, or taken from an earlier one. */
+static struct tensor attend_kept(const struct pass *p, const struct attention *a, struct tensor x)
+{
+    struct ops *o = p->ops;
+    struct kept *kept = &p->reuse->cross[a->memory];
+    if (!p->cross || !kept_take(o, kept, x.dim[0], true)) {
+        size_t mark = arena_mark(o->arena);
+        struct tensor h = look_around(p, a, op_norm(o, x, &a->norm, ACT_NONE), true);
+        kept->n = x.dim[0];
+        struct tensor into = kept_value(kept);
+        op_linear(o, h, &(struct linear_args){.linear = &a->out, .into = &into});
+        arena_reset(o->arena, mark);
+    }
+    return op_add_to(o, x, kept_value(kept));
 }
 
 /* x += W2 (u * gelu(g)), [u, g] = W1 norm3(x). */
@@ -220,13 +263,16 @@ static struct tensor expand(const struct pass *p, struct tensor x)
     return y;
 }
 
-/* x [k or n, tokens, c] is changed where it lies; answer [n, tokens, c]. */
-static struct tensor block_forward(const struct pass *p, const struct block *b, struct tensor x)
+/* x [k or n, tokens, c] is changed where it lies; answer [n, tokens, c]. merge_height not 0: tokens
+ * are merged, which lie in so many rows. */
+static struct tensor block_forward(const struct pass *p, const struct block *b, struct tensor x,
+                                   int64_t merge_height)
 {
     bool probed = b == p->unet->first;
-    x = attend(p, &b->self, x, false);
+    x = merge_height ? attend_merged(p, &b->self, x, merge_height) : attend(p, &b->self, x, false);
     if (probed) show(p->unet, x, "tf0.b0.attn1");
-    x = attend(p, &b->cross, expand(p, x), true);
+    x = expand(p, x);
+    x = p->reuse && p->reuse->cross ? attend_kept(p, &b->cross, x) : attend(p, &b->cross, x, true);
     if (probed) show(p->unet, x, "tf0.b0.attn2");
     x = feed_forward(p, b, x);
     if (probed) show(p->unet, x, "tf0.b0.ff");
@@ -244,7 +290,8 @@ static struct tensor transformer_forward(const struct pass *p, const struct tran
     struct tensor h = op_conv(o, x, &(struct conv_args){.conv = &t->proj_in, .norm = &t->norm});
     h = op_reshape(o, h, 3, (const int64_t[]){x.dim[0], height * width, c});
     if (t->blocks == p->unet->first) show(p->unet, h, "tf0.proj_in");
-    for (int i = 0; i < t->n_blocks; i++) h = block_forward(p, &t->blocks[i], h);
+    int64_t merge_height = t->finest && p->reuse && p->reuse->merge > 0 ? height : 0;
+    for (int i = 0; i < t->n_blocks; i++) h = block_forward(p, &t->blocks[i], h, merge_height);
     h = op_reshape(o, h, 4, (const int64_t[]){y.dim[0], height, width, c});
     y = op_linear(o, h, &(struct linear_args){.linear = &t->proj_out, .residual = &y, .into = &y});
     arena_reset(o->arena, mark);
@@ -296,12 +343,12 @@ static struct tensor down_forward(struct pass *p, int i, struct tensor x)
 {
     const struct level *level = &p->unet->down[i];
     struct ops *o = p->ops;
-    for (int j = 0; j < level->n_layers; j++) {
+    for (int j = 0; j < level->n_layers && p->n_skips < p->n_wanted; j++) {
         size_t mark = arena_mark(o->arena);
         x = push(p, mark, layer_forward(p, &level->layers[j], x));
         show(p->unet, x, "down.%d.res%d", i, j);
     }
-    if (!weight_exists(&level->resize.weight)) return x;
+    if (!weight_exists(&level->resize.weight) || p->n_skips == p->n_wanted) return x;
     size_t mark = arena_mark(o->arena);
     x = op_conv(o, x, &(struct conv_args){.conv = &level->resize, .stride = 2});
     push(p, mark, x);
@@ -320,11 +367,23 @@ static struct tensor mid_forward(const struct pass *p, struct tensor x)
     return mid->n_layers ? tensor_keep(p->ops->arena, mark, x) : x;
 }
 
+/* What comes up from below the layer of skip connection number branch: kept, or taken. */
+static struct tensor meet_deep(const struct pass *p, struct tensor x)
+{
+    struct kept *deep = &p->reuse->deep;
+    if (p->deep) return kept_value(deep);
+    kept_fill(p->ops, deep, x, p->conditioning->n);
+    return x;
+}
+
 static struct tensor up_forward(struct pass *p, int i, struct tensor x)
 {
     const struct level *level = &p->unet->up[i];
     struct ops *o = p->ops;
     for (int j = 0; j < level->n_layers; j++) {
+        int at = p->next--;
+        if (at >= p->n_wanted) continue;
+        if (p->reuse && at == p->reuse->branch) x = meet_deep(p, x);
         struct tensor skip = p->skips[--p->n_skips];
         if (skip.dim[0] != x.dim[0]) skip = expand(p, skip);
         struct tensor both = op_concat(o, x, skip); /* [n, h, w, c + skip's c] */
@@ -354,22 +413,46 @@ static bool latents_fit(const struct unet *u, struct ops *o, struct tensor x,
                    (long long)unet_in_channels(u));
 }
 
-struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
-                           const struct unet_conditioning *conditioning)
+/* There must be room for what this call leaves. */
+static bool reuse_fits(struct ops *o, const struct unet_reuse *r, struct tensor x, int64_t n)
 {
-    if (!latents_fit(unet, o, x, conditioning)) return (struct tensor){0};
+    if (!r || (n <= r->n && x.dim[1] == r->h && x.dim[2] == r->w)) return true;
+    return dk_fail(o->err, DK_ERROR_ARGUMENT,
+                   "reuse: there is room for %lld samples of %lldx%lld, not for %lld of %lldx%lld",
+                   (long long)r->n, (long long)r->w, (long long)r->h, (long long)n,
+                   (long long)x.dim[2], (long long)x.dim[1]);
+}
+
+struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struct tensor x,
+                                   float timestep, const struct unet_conditioning *conditioning,
+                                   struct unet_reuse *reuse, bool deep, bool cross)
+{
+    if (!latents_fit(unet, o, x, conditioning) || !reuse_fits(o, reuse, x, conditioning->n))
+        return (struct tensor){0};
     size_t mark = arena_mark(o->arena);
     struct pass p = {.unet = unet, .ops = o, .conditioning = conditioning};
+    p.reuse = reuse;
+    p.cross = cross;
+    p.deep =
+        deep && reuse && reuse->branch >= 0 && kept_take(o, &reuse->deep, conditioning->n, false);
+    p.n_wanted = p.deep ? reuse->branch + 1 : unet->n_skips;
+    p.next = unet->n_skips - 1;
     p.time = time_embedding(unet, o, timestep, conditioning);
     if (conditioning->added.rank) x = expand(&p, x); /* SDXL: the text is in the time embedding */
     size_t first = arena_mark(o->arena);
     x = push(&p, first, op_conv(o, x, &(struct conv_args){.conv = &unet->conv_in}));
     show(unet, x, "conv_in");
     for (int i = 0; i < unet->n_levels; i++) x = down_forward(&p, i, x);
-    x = mid_forward(&p, x);
+    if (!p.deep) x = mid_forward(&p, x);
     for (int i = 0; i < unet->n_levels; i++) x = up_forward(&p, i, x);
     x = op_conv(
         o, x,
         &(struct conv_args){.conv = &unet->conv_out, .norm = &unet->norm_out, .act = ACT_SILU});
     return tensor_keep(o->arena, mark, expand(&p, x));
+}
+
+struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor x, float timestep,
+                           const struct unet_conditioning *conditioning)
+{
+    return unet_forward_reusing(unet, o, x, timestep, conditioning, NULL, false, false);
 }

@@ -70,6 +70,42 @@ struct tensor unet_forward(const struct unet *unet, struct ops *o, struct tensor
                            const struct unet_conditioning *conditioning);
 
 /*
+ * Doing less work, at the price of a slightly different answer:
+ *
+ *   merge   self-attention at the finest level that has any works on fewer tokens (op_merge_plan)
+ *   deep    a call takes what comes up from below skip connection number branch (0: conv_in's,
+ *           then the down path's in order) from an earlier call, and computes only what is
+ *           above: branch layers down, branch + 1 up (DeepCache, arXiv:2312.00858, section 3.3)
+ *   cross   a call takes the answers of all cross-attentions it comes by from earlier calls
+ *           (T-GATE, arXiv:2404.02747, section 4)
+ *
+ * What calls leave for later ones belongs to one run. It lies in the arena, which must stay
+ * untouched below while it is in use. Nothing is kept of what is not asked for here.
+ */
+struct unet_saving {
+    double merge; /* share of the tokens, below 1; 0: none */
+    bool deep, cross;
+    int branch; /* below unet_skips */
+};
+struct unet_reuse;
+/* n samples at most (as in the conditioning) of h x w. NULL on failure. */
+struct unet_reuse *unet_reuse_new(const struct unet *unet, struct ops *o,
+                                  const struct unet_saving *saving, int64_t n, int64_t h,
+                                  int64_t w);
+int unet_skips(const struct unet *unet); /* skip connections */
+
+/*
+ * unet_forward with that. deep and cross: take them from earlier calls; what is not taken is
+ * computed and kept, so a call with neither gives the bytes of unet_forward (but for merge). After
+ * a call with both halves of guidance a call with the second alone takes deep features of its own
+ * half, and of cross-attention the mean of both, as in T-GATE. What no earlier call has left for as
+ * many samples is computed.
+ */
+struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struct tensor x,
+                                   float timestep, const struct unet_conditioning *conditioning,
+                                   struct unet_reuse *reuse, bool deep, bool cross);
+
+/*
  * For tests: called with the name and value of intermediate results: conv_in, down.I, down.I.resJ,
  * mid, up.I and so on, tf0.* within the first transformer (attn1, attn2 and ff after their
  * residuals). NULL: none. The library sets none.

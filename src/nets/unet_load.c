@@ -238,6 +238,21 @@ static void refuse_unknown(const struct weights_reader *r)
         }
 }
 
+/* Marks the transformers of the finest level that has any. */
+static void find_finest(struct unet *u)
+{
+    bool found = false;
+    for (int i = 0; i < u->n_levels && !found; i++)
+        for (int up = 0; up < 2; up++) {
+            struct level *level = up ? &u->up[u->n_levels - 1 - i] : &u->down[i];
+            for (int j = 0; j < level->n_layers; j++) {
+                struct transformer *t = &level->layers[j].attention;
+                t->finest = t->n_blocks > 0;
+                found |= t->finest;
+            }
+        }
+}
+
 static void read_unet(struct loading *l, struct weights_reader *r)
 {
     struct unet *u = l->unet;
@@ -258,9 +273,11 @@ static void read_unet(struct loading *l, struct weights_reader *r)
 
     l->skips[l->n_skips++] = width;
     for (int i = 0; i < u->n_levels && layers_ok(r); i++) width = read_down(l, r, i, width);
+    u->n_skips = l->n_skips;
     if (layers_ok(r)) width = read_mid(l, r, width);
     for (int i = 0; i < u->n_levels && layers_ok(r); i++) width = read_up(l, r, i, width);
     if (layers_ok(r)) {
+        find_finest(u);
         u->norm_out =
             layers_norm(r, "conv_norm_out", width, l->config->n_groups, l->config->norm_eps);
         u->conv_out = layers_conv(r, "conv_out", LAYERS_ANY, width, 3);

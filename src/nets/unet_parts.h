@@ -40,6 +40,7 @@ struct transformer {
     struct linear proj_out;
     struct block *blocks; /* [n_blocks] */
     int n_blocks;         /* 0: this layer has no attention */
+    bool finest;          /* of the finest level that has any: where tokens are merged */
 };
 
 struct layer {
@@ -63,6 +64,7 @@ struct unet {
     struct norm norm_out;
     struct level down[UNET_MAX_LEVELS], mid, up[UNET_MAX_LEVELS];
     int n_levels;
+    int n_skips; /* what the down path stores */
     int64_t context_width;
     int n_memories;            /* cross-attentions */
     const struct block *first; /* the block whose insides the probe shows */
@@ -72,5 +74,29 @@ struct unet {
     unet_probe *probe;
     void *probe_user;
 };
+
+/* What a call leaves for later ones: so many of the samples there is room for. */
+struct kept {
+    struct tensor value; /* [n, ...] */
+    int64_t n;           /* that are filled; 0: none yet */
+};
+
+struct unet_reuse {
+    int64_t n, h, w; /* what there is room for */
+    double merge;
+    int branch;         /* -1: deep features are not kept */
+    struct kept deep;   /* [n, h, w, c] below that skip connection */
+    struct kept *cross; /* [n_memories] of [n, tokens, c], or NULL */
+};
+
+/*
+ * The first n samples of what is kept; false where nothing fits. Of twice as many, which are both
+ * halves of guidance, the mean or else the second half takes their place.
+ */
+bool kept_take(const struct ops *o, struct kept *kept, int64_t n, bool mean);
+/* Keeps x, of whose k samples sample i is x[i % k]. */
+void kept_fill(const struct ops *o, struct kept *kept, struct tensor x, int64_t n);
+/* The part that is filled. */
+struct tensor kept_value(const struct kept *kept);
 
 #endif

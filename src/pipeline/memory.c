@@ -3,6 +3,7 @@
 #include "pipeline/memory.h"
 
 #include "pipeline/decoder.h"
+#include "pipeline/passes.h"
 
 /* As text.c calls the encoders, one after the other. */
 static void lay_out_text(const struct dk_model *model, struct ops *o, size_t n_chunks)
@@ -12,6 +13,39 @@ static void lay_out_text(const struct dk_model *model, struct ops *o, size_t n_c
         struct clip_output out;
         clip_forward(model->text.items[i].clip, o, NULL, (int64_t)n_chunks,
                      text_tokens(&model->text), 0, true, i == 1, &out);
+        arena_reset(o->arena, mark);
+    }
+}
+
+struct memory_request memory_request_of(const struct dk_settings *job, size_t n, size_t n_chunks,
+                                        bool guided)
+{
+    return (struct memory_request){
+        .n = n,
+        .n_chunks = n_chunks,
+        .guided = guided,
+        .guided_in_part = guided && (job->guidance_from > 0 || job->guidance_to < 1),
+        .vae_tiling = job->vae_tiling,
+        .tiny_decoder = decoder_is_tiny(job),
+        .width_px = job->width_px,
+        .height_px = job->height_px,
+        .saving = passes_saving(job),
+    };
+}
+
+/* One call of each kind: the first computes all, later ones take what they can. */
+static void lay_out_calls(const struct dk_model *model, struct ops *o,
+                          const struct memory_request *r, const struct unet_conditioning *c)
+{
+    int f = vae_factor(model->vae);
+    int64_t n = (int64_t)r->n, h = r->height_px / f, w = r->width_px / f;
+    struct unet_reuse *reuse = NULL;
+    if (passes_save(&r->saving))
+        reuse = unet_reuse_new(model->unet, o, &r->saving, r->guided ? 2 * n : n, h, w);
+    for (int kind = 0; kind < (reuse ? 4 : 1); kind++) {
+        size_t mark = arena_mark(o->arena);
+        struct tensor x = tensor_new4(o->arena, n, h, w, unet_in_channels(model->unet), o->err);
+        unet_forward_reusing(model->unet, o, x, 0.0f, c, reuse, kind & 1, kind & 2);
         arena_reset(o->arena, mark);
     }
 }
@@ -31,11 +65,15 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     lay_out_text(model, o, (size_t)rows * r->n_chunks);
     static const float ids[1]; /* not read */
     const struct unet_conditioning *c = unet_condition(model->unet, o, context, pooled, ids, 1.0f);
+    if (r->guided_in_part) {
+        context.dim[0] = pooled.dim[0] = n;
+        unet_condition(model->unet, o, context, pooled, ids, 1.0f);
+    }
     size_t mark = arena_mark(o->arena);
     if (in > model->latent_channels && vae_has_encoder(model->vae))
         vae_encode(model->vae, o, tensor_new4(o->arena, 1, h * f, w * f, 3, o->err));
     arena_reset(o->arena, mark);
-    unet_forward(model->unet, o, tensor_new4(o->arena, n, h, w, in, o->err), 0.0f, c);
+    lay_out_calls(model, o, r, c);
     arena_reset(o->arena, mark);
     decoder_run(model, o, NULL, h, w, (struct decoder_way){r->tiny_decoder, r->vae_tiling});
 }

@@ -9,8 +9,12 @@
 struct memory_request {
     size_t n, n_chunks;
     bool guided, vae_tiling, tiny_decoder;
+    bool guided_in_part; /* some calls ask for the prompts alone */
     int width_px, height_px;
+    struct unet_saving saving; /* what calls leave for later ones */
 };
+struct memory_request memory_request_of(const struct dk_settings *job, size_t n, size_t n_chunks,
+                                        bool guided);
 
 /*
  * Peak of the arena over text, U-Net and decode, weights and their cache not counted: everything is

@@ -15,6 +15,7 @@
 #include "pipeline/decoder.h"
 #include "pipeline/memory.h"
 #include "pipeline/model.h"
+#include "pipeline/passes.h"
 #include "pipeline/preview.h"
 #include "pipeline/resolve.h"
 #include "pipeline/sampler.h"
@@ -46,7 +47,9 @@ struct group {
     struct job_state states[MAX_GROUP];
     struct unet_conditioning *conditioning;
     struct unet_conditioning
-        *alone;   /* the prompts without the negatives, for calls without guidance */
+        *alone;               /* the prompts without the negatives, for calls without guidance */
+    struct pass_plan *plan;   /* what each call computes */
+    struct unet_reuse *reuse; /* what calls leave for later ones; NULL: nothing */
     float *extra; /* [h, w, in - c], the further input channels of an inpainting U-Net; else NULL */
     const struct dk_hooks *hooks;
     struct dk_stats *stats;
@@ -138,11 +141,6 @@ static bool encode_rows(struct group *g, struct tensor context, struct tensor po
     return true;
 }
 
-static bool guided_in_part(const struct group *g)
-{
-    return g->guided && (g->jobs[0].guidance_from > 0 || g->jobs[0].guidance_to < 1);
-}
-
 /* The rows of the prompts, behind those of the negatives. */
 static struct tensor second_half(struct tensor t)
 {
@@ -183,7 +181,8 @@ static bool condition(struct group *g, size_t n_chunks)
     const float *ids = pooled_width > 0 ? &time_ids[0][0] : NULL;
     float guidance = (float)g->jobs[0].guidance;
     g->conditioning = unet_condition(model->unet, &g->ops, context, pooled, ids, guidance);
-    if (!g->conditioning || !guided_in_part(g)) return g->conditioning != NULL;
+    bool in_part = memory_request_of(&g->jobs[0], g->n, n_chunks, g->guided).guided_in_part;
+    if (!g->conditioning || !in_part) return g->conditioning != NULL;
     context = second_half(context);
     if (pooled_width > 0) pooled = second_half(pooled);
     g->alone = unet_condition(model->unet, &g->ops, context, pooled, ids ? ids + g->n * 6 : NULL,
@@ -221,6 +220,16 @@ static bool fill_extra_channels(struct group *g)
     }
     arena_reset(o->arena, mark);
     return moments.rank > 0;
+}
+
+/* Room for what calls leave for later ones, where the jobs ask for any of that. */
+static bool make_reuse(struct group *g)
+{
+    struct unet_saving saving = passes_saving(&g->jobs[0]);
+    if (!passes_save(&saving)) return true;
+    int64_t rows = (int64_t)(g->guided ? 2 * g->n : g->n);
+    g->reuse = unet_reuse_new(g->model->unet, &g->ops, &saving, rows, g->h, g->w);
+    return g->reuse != NULL;
 }
 
 /* Scaled latents for one call: [n, h, w, in], the same for both halves of guidance. */
@@ -284,11 +293,12 @@ static void report_call(struct group *g, int call, const float *out)
 
 static bool denoise_call(struct group *g, int call)
 {
-    bool guided = g->guided && resolve_guided_at(&g->jobs[0], call, sampler_calls(g->sampler));
+    const struct pass_plan *plan = &g->plan[call];
+    bool guided = plan->guided;
     struct tensor input = unet_input(g, call);
-    struct tensor out =
-        unet_forward(g->model->unet, &g->ops, input, (float)sampler_timestep(g->sampler, call),
-                     g->guided && !guided ? g->alone : g->conditioning);
+    struct tensor out = unet_forward_reusing(
+        g->model->unet, &g->ops, input, (float)sampler_timestep(g->sampler, call),
+        g->guided && !guided ? g->alone : g->conditioning, g->reuse, plan->deep, plan->cross);
     if (!ops_ok(&g->ops) || out.rank == 0) return false;
     g->stats->unet_passes += (int)out.dim[0];
     size_t n = (size_t)(g->h * g->w * g->c);
@@ -333,6 +343,7 @@ static void group_free(struct group *g)
         free(g->states[k].planar);
     }
     free(g->extra);
+    free(g->plan);
     sampler_free(g->sampler);
 }
 
@@ -349,9 +360,13 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
     g->sampler = resolve_sampler(g->model, job, g->err);
     g->x = tensor_new4(g->ops.arena, (int64_t)g->n, g->h, g->w, g->c, g->err);
     if (!g->sampler || g->x.rank == 0) return false;
+    g->plan = passes_new(job, g->guided, g->sampler, g->err);
+    if (!g->plan) return false;
     for (size_t k = 0; k < g->n; k++)
         if (!start_job(g, k)) return false;
     if (!condition(g, n_chunks) || !fill_extra_channels(g)) return false;
+    size_t before_reuse = arena_mark(g->ops.arena);
+    if (!make_reuse(g)) return false;
     model_release(g->model, "text_encoder"); /* and the second one */
     report(g->hooks, DK_PHASE_TEXT, 1, 1, NULL);
     double text_end = system_seconds();
@@ -363,6 +378,7 @@ static bool group_run(struct group *g, size_t n_chunks, struct dk_image *images)
         arena_reset(g->ops.arena, mark);
         if (!good) return false;
     }
+    arena_reset(g->ops.arena, before_reuse); /* the decoder may have that room */
     double denoise_end = system_seconds();
     model_release(g->model, "unet");
     for (size_t k = 0; g->hooks && g->hooks->latent && k < g->n; k++)
@@ -425,13 +441,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         g.guided = resolve_guided(model, g.jobs);
         size_t n_chunks = 1;
         good = resolve_group(model, g.jobs, n_jobs - first, MAX_GROUP, &g.n, &n_chunks, err);
-        struct memory_request request = {.n = g.n,
-                                         .n_chunks = n_chunks,
-                                         .guided = g.guided,
-                                         .vae_tiling = g.jobs[0].vae_tiling,
-                                         .tiny_decoder = decoder_is_tiny(&g.jobs[0]),
-                                         .width_px = g.jobs[0].width_px,
-                                         .height_px = g.jobs[0].height_px};
+        struct memory_request request = memory_request_of(g.jobs, g.n, n_chunks, g.guided);
         good = good && memory_fit(model, &request, err);
         g.n = request.n;
         size_t mark = arena_mark(&model->arena);

@@ -5,6 +5,7 @@
 #include "files/image.h"
 #include "pipeline/decoder.h"
 #include "pipeline/memory.h"
+#include "pipeline/passes.h"
 #include "pipeline/prediction.h"
 
 #include <math.h>
@@ -17,8 +18,12 @@
 
 void dk_settings_default(struct dk_settings *settings)
 {
-    *settings = (struct dk_settings){
-        .prompt = "", .prompt_syntax = true, .guidance = NAN, .guidance_to = 1, .eta = NAN};
+    *settings = (struct dk_settings){.prompt = "",
+                                     .prompt_syntax = true,
+                                     .guidance = NAN,
+                                     .guidance_to = 1,
+                                     .deepcache = 1,
+                                     .eta = NAN};
 }
 
 static bool same_text(const char *a, const char *b)
@@ -57,12 +62,6 @@ struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_se
 bool resolve_guided(const struct dk_model *model, const struct dk_settings *job)
 {
     return job->guidance > 1 && unet_guidance_width(model->unet) == 0;
-}
-
-bool resolve_guided_at(const struct dk_settings *job, int call, int n_calls)
-{
-    double at = (double)call / n_calls;
-    return at >= job->guidance_from && at < job->guidance_to;
 }
 
 /* One side: a multiple of what the VAE needs,
@@ -117,6 +116,7 @@ static bool check_numbers(const struct dk_model *model, const struct dk_settings
                        "clip-skip: %d is not possible; the text encoder has %d layers: give 0 "
                        "to %d",
                        s->clip_skip, layers, most);
+    if (!passes_check(model, s, err)) return false;
     if (s->rng && strcmp(s->rng, "cpu") != 0 && strcmp(s->rng, "nv") != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT, "rng: \"%s\" is unknown; give cpu or nv", s->rng);
     return true;
@@ -172,23 +172,18 @@ bool dk_resolve(struct dk_model *model, struct dk_settings *s, int *n_passes, st
         return false;
     struct sampler *sampler = resolve_sampler(model, s, err);
     if (!sampler) return false;
+    bool guided = resolve_guided(model, s);
+    struct pass_plan *plan = n_passes ? passes_new(s, guided, sampler, err) : NULL;
     int calls = sampler_calls(sampler);
     if (open) warn_of_pairing(model, s, sampler);
     if (isnan(s->eta)) s->eta = sampler_eta(sampler);
     if (!s->scheduler) s->scheduler = model_own_string(model, sampler_name(sampler), err);
     sampler_free(sampler);
-    bool guided = resolve_guided(model, s);
     if (n_passes) *n_passes = calls;
-    for (int call = 0; n_passes && guided && call < calls; call++)
-        *n_passes += resolve_guided_at(s, call, calls);
-    if (!s->scheduler) return false;
-    struct memory_request request = {.n = 1,
-                                     .n_chunks = 1,
-                                     .guided = guided,
-                                     .vae_tiling = s->vae_tiling,
-                                     .tiny_decoder = decoder_is_tiny(s),
-                                     .width_px = s->width_px,
-                                     .height_px = s->height_px};
+    for (int call = 0; plan && call < calls; call++) *n_passes += plan[call].guided;
+    free(plan);
+    if (!s->scheduler || (n_passes && !plan)) return false;
+    struct memory_request request = memory_request_of(s, 1, 1, guided);
     return memory_fit(model, &request, err);
 }
 
@@ -214,8 +209,9 @@ static bool run_together(const struct dk_model *model, const struct dk_settings 
            same_text(a->scheduler, b->scheduler) && same_text(a->spacing, b->spacing) &&
            same_text(a->sigmas, b->sigmas) && same_text(a->timesteps, b->timesteps) &&
            a->guidance_from == b->guidance_from && a->guidance_to == b->guidance_to &&
-           a->eta == b->eta && a->vae_tiling == b->vae_tiling &&
-           decoder_is_tiny(a) == decoder_is_tiny(b) &&
+           a->deepcache == b->deepcache && a->deepcache_branch == b->deepcache_branch &&
+           a->tgate == b->tgate && a->tome == b->tome && a->eta == b->eta &&
+           a->vae_tiling == b->vae_tiling && decoder_is_tiny(a) == decoder_is_tiny(b) &&
            resolve_guided(model, a) == resolve_guided(model, b) &&
            (unet_guidance_width(model->unet) == 0 || a->guidance == b->guidance);
 }

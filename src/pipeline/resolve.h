@@ -14,9 +14,6 @@ struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_se
  * U-Net as a number. */
 bool resolve_guided(const struct dk_model *model, const struct dk_settings *job);
 
-/* Of a guided job: true if this call is within the part of the run that guidance is asked for. */
-bool resolve_guided_at(const struct dk_settings *job, int call, int n_calls);
-
 /*
  * How many of the jobs, from the first on, can run as one group (at most max), and how many chunks
  * of text it takes. Only jobs that need the same number of chunks run together: padding would

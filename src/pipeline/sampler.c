@@ -240,6 +240,10 @@ double sampler_timestep(const struct sampler *sampler, int call)
 {
     return sampler->plan.call[call].at.t;
 }
+double sampler_step_timestep(const struct sampler *sampler, int step)
+{
+    return sampler->plan.node[step].t;
+}
 double sampler_sigma(const struct sampler *sampler, int call)
 {
     return dk_sigma(sampler->plan.call[call].at);

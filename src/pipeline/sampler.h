@@ -56,6 +56,8 @@ const char *sampler_name(const struct sampler *sampler); /* the canonical name, 
 double sampler_eta(const struct sampler *sampler);       /* the eta in force */
 int sampler_calls(const struct sampler *sampler);        /* passes of the U-Net */
 double sampler_timestep(const struct sampler *sampler, int call);
+/* Where a step begins, the first being step 0. */
+double sampler_step_timestep(const struct sampler *sampler, int step);
 double sampler_sigma(const struct sampler *sampler, int call); /* sqrt((1 - a) / a) at the call */
 double sampler_init_sigma(const struct sampler *sampler);
 int sampler_steps(const struct sampler *sampler); /* n_steps, or the length of the list */
