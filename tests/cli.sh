@@ -166,6 +166,11 @@ ends 0 '' "$dk" tokenize 'a photo of a cat' && prints '^2046 .* 2047$'
 ends 0 '' "$dk" tokenize 'a cat' --json && prints '"ids":\[2046,'
 ends 0 '' "$dk" info emoji && prints '^unet ' && prints '^fingerprint  *[0-9a-f]\{32\}$'
 ends 0 '' "$dk" info "$root/models/emoji" --json && prints '"parts":\['
+prints '"prediction":"v_prediction","prediction-source":"scheduler config"'
+ends 0 '' "$dk" info emoji --size 256x128 && prints '^work memory .* MB at 256x128$'
+ends 2 'both sides must be multiples of' "$dk" info emoji --size 256x129
+ends 1 'has no text_encoder, no vae; add them, or give them with --text-encoder, --vae' \
+    "$dk" info "$root/tests/golden/models/tiny-sd2/unet"
 ends 0 'roof.svg' "$dk" bench --steps 1 --repeats 1 --size 32 --threads 1 --plot roof.svg
 prints '^denoise  *conv 3x3 ' && prints '^decode  *all '
 check 'the roofline has points' grep -q '<svg' roof.svg

@@ -106,18 +106,14 @@ static int info_picture(const struct request *request, const char *path)
 
 /* ---- models -------------------------------------------------------------------------------- */
 
-static void print_bytes(const char *key, size_t n_bytes)
-{
-    printf("%-18s%.1f MB\n", key, (double)n_bytes / 1e6);
-}
-
 static void print_prediction(const struct dk_model_info *info)
 {
     printf("%-18s%s (%s)\n", "prediction", info->prediction, info->prediction_source);
 }
 
 /* Without the prediction where a trial of the U-Net is still to tell it. */
-static void print_model_info(const struct dk_model_info *info, const char *fingerprint, bool open)
+static void print_model_info(const struct dk_model_info *info, const char *size,
+                             const char *fingerprint, bool open)
 {
     printf("%-18s", "model");
     text_print(stdout, info->path);
@@ -128,7 +124,7 @@ static void print_model_info(const struct dk_model_info *info, const char *finge
            info->size_multiple_px);
     printf("%-18s%d\n%-18s%g\n", "steps", info->n_steps, "guidance", info->guidance);
     printf("%-18s%d\n", "context tokens", info->context_tokens);
-    print_bytes("work memory", info->work_bytes);
+    printf("%-18s%.1f MB at %s\n", "work memory", (double)info->work_bytes / 1e6, size);
     printf("%-18s%s\n", "fingerprint", fingerprint);
     for (size_t i = 0; i < info->n_parts; i++) {
         const struct dk_part_info *part = &info->parts[i];
@@ -148,7 +144,8 @@ static json_t *part_to_json(const struct dk_part_info *part)
     return row;
 }
 
-static void print_model_json(const struct dk_model_info *info, const char *fingerprint)
+static void print_model_json(const struct dk_model_info *info, const char *work_size,
+                             const char *fingerprint)
 {
     json_t *object = json_object(), *parts = json_array();
     size_t n_replaced;
@@ -168,6 +165,7 @@ static void print_model_json(const struct dk_model_info *info, const char *finge
     json_object_set_new(object, "guidance", json_real(info->guidance));
     json_object_set_new(object, "context-tokens", json_integer(info->context_tokens));
     json_object_set_new(object, "work-bytes", json_integer((json_int_t)info->work_bytes));
+    json_object_set_new(object, "work-size", json_string(work_size));
     json_object_set_new(object, "model-fingerprint", json_string(fingerprint));
     json_object_set_new(object, "parts", parts);
     char *line = metadata_line(object);
@@ -177,6 +175,18 @@ static void print_model_json(const struct dk_model_info *info, const char *finge
     json_decref(object);
 }
 
+/* The work memory is that of --size where it is given; size becomes its text. */
+static bool get_info(const struct dk_model *model, const struct dk_settings *settings,
+                     struct dk_model_info *info, char *size, size_t size_bytes,
+                     struct dk_error *err)
+{
+    dk_model_get_info(model, info);
+    int width_px = settings->width_px ? settings->width_px : info->native_width_px;
+    int height_px = settings->height_px ? settings->height_px : info->native_height_px;
+    snprintf(size, size_bytes, "%dx%d", width_px, height_px);
+    return dk_model_work_bytes(model, width_px, height_px, &info->work_bytes, err);
+}
+
 static int info_model(struct request *request)
 {
     struct dk_error err = {0};
@@ -184,16 +194,17 @@ static int info_model(struct request *request)
     struct dk_model *model = model_open(request, &path, &err);
     bool ok = model && identity_fingerprint(path, request, fingerprint, &err);
     struct dk_model_info info = {0};
-    if (ok) dk_model_get_info(model, &info);
+    char size[32] = "";
+    ok = ok && get_info(model, &request->settings, &info, size, sizeof size, &err);
     bool open = ok && !info.prediction_known;
-    if (ok && !request->json) print_model_info(&info, fingerprint, open);
+    if (ok && !request->json) print_model_info(&info, size, fingerprint, open);
     if (open) { /* takes a second, for which the other lines need not wait */
         fflush(stdout);
-        ok = dk_model_find_prediction(model, &err);
-        dk_model_get_info(model, &info);
+        ok = dk_model_find_prediction(model, &err) &&
+             get_info(model, &request->settings, &info, size, sizeof size, &err);
         if (ok && !request->json) print_prediction(&info);
     }
-    if (ok && request->json) print_model_json(&info, fingerprint);
+    if (ok && request->json) print_model_json(&info, size, fingerprint);
     dk_model_close(model);
     dk_free(path);
     return ok ? EXIT_DONE : say_failure(&err);

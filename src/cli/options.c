@@ -14,8 +14,8 @@
 #define AT(field)  offsetof(struct request, field)
 #define PICTURES   (COMMAND_RENDER | COMMAND_BATCH)
 #define MAKING     (PICTURES | COMMAND_COMPARE)
-#define WITH_PARTS (MAKING | COMMAND_BENCH)
-#define WITH_MODEL (WITH_PARTS | COMMAND_SHOW | COMMAND_TOKENIZE | COMMAND_INFO)
+#define WITH_PARTS (MAKING | COMMAND_BENCH | COMMAND_INFO)
+#define WITH_MODEL (WITH_PARTS | COMMAND_SHOW | COMMAND_TOKENIZE)
 #define SETTING    (MAKING | COMMAND_JOB)
 #define PLANNED    (SETTING | COMMAND_SHOW)
 #define BATCH_JOB  (COMMAND_BATCH | COMMAND_JOB)
@@ -26,7 +26,7 @@ static const struct option table[] = {
      AT(settings.prompt), 0, 0, "TEXT", NULL, "what to show; the same as the words without an option"},
     {"negative", 'n', "negative-prompt", OPTION_TEXT, GROUP_PICTURE, SETTING, USE_RECORDED,
      AT(settings.negative), 0, 0, "TEXT", NULL, "what to keep away from"},
-    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING | COMMAND_BENCH, USE_RECORDED,
+    {"size", 0, NULL, OPTION_SIZE, GROUP_PICTURE, SETTING | COMMAND_BENCH | COMMAND_INFO, USE_RECORDED,
      AT(settings.width_px), 1, 65536, "WxH", NULL, "width and height in pixels (the model's own)"},
     {"width", 0, NULL, OPTION_INTEGER, GROUP_PICTURE, PICTURES | COMMAND_JOB, USE_NONE,
      AT(settings.width_px), 1, 65536, "N", NULL, "width alone"},
@@ -123,7 +123,7 @@ static const struct option table[] = {
      AT(model_options.text_encoder), 0, 0, "PATH", NULL, "another text encoder"},
     {"tokenizer", 0, NULL, OPTION_PATH, GROUP_MODEL, WITH_PARTS | COMMAND_TOKENIZE, USE_RECORDED,
      AT(model_options.tokenizer), 0, 0, "DIR", NULL, "a folder with vocab.json and merges.txt"},
-    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, MAKING | COMMAND_SHOW, USE_RECORDED,
+    {"prediction", 0, NULL, OPTION_CHOICE, GROUP_MODEL, MAKING | COMMAND_SHOW | COMMAND_INFO, USE_RECORDED,
      AT(model_options.prediction), 0, 0, "KIND", "epsilon|v_prediction|sample", "what the U-Net predicts"},
 
     {"output", 'o', NULL, OPTION_PATH, GROUP_OUTPUT, MAKING | COMMAND_MERGE, USE_NONE,

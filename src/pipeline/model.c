@@ -20,6 +20,7 @@
     ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
 #define CACHE_SHARE 8   /* of a limit, one part at most goes to them */
 #define MAX_THREADS 1024
+#define MAX_SIDE_PX 16384
 #define CLIP_TABLE  "clip/merges.bin"
 
 #define CLIP_VOCABULARY 49408
@@ -417,11 +418,46 @@ static bool open_device(struct dk_model *model, const struct dk_model_options *o
     return model->cache && arena_open(&model->arena, model->max_memory_bytes, err);
 }
 
+/* Whether a part was given, or is in the folder or the file. */
+static bool has_part(const struct dk_model *model, const char *name, const char *given)
+{
+    if (given) return true;
+    if (model->checkpoint) return weights_part(model->checkpoint, name) != NULL;
+    char *path = path_join(model->path, name);
+    bool there = !path || path_is_folder(path);
+    free(path);
+    return there;
+}
+
+/* All that a model lacks, in one sentence. */
+static bool check_parts(const struct dk_model *model, const struct dk_model_options *options,
+                        struct dk_error *err)
+{
+    const struct {
+        const char *name, *option, *given;
+    } parts[] = {{"text_encoder", "--text-encoder", options->text_encoder},
+                 {"unet", "--unet", options->unet},
+                 {"vae", "--vae", options->vae}};
+    char lacking[64] = "", remedy[64] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (has_part(model, parts[i].name, parts[i].given)) continue;
+        const char *comma = n++ ? ", " : "", *no = n > 1 ? "no " : "";
+        size_t a = strlen(lacking), b = strlen(remedy);
+        snprintf(lacking + a, sizeof lacking - a, "%s%s%s", comma, no, parts[i].name);
+        snprintf(remedy + b, sizeof remedy - b, "%s%s", comma, parts[i].option);
+    }
+    if (n == 0) return true;
+    return dk_fail(err, DK_ERROR_MODEL, "%s: the model has no %s; add %s, or give %s with %s",
+                   model->path, lacking, n > 1 ? "them" : "it", n > 1 ? "them" : "one", remedy);
+}
+
 static bool open_parts(struct dk_model *model, const struct dk_model_options *options,
                        struct dk_error *err)
 {
     struct config_unet unet = {0};
     struct config_vae vae = {0};
+    if (!check_parts(model, options, err)) return false;
     char *second = path_join(model->path, "text_encoder_2");
     bool two = model->checkpoint ? weights_part(model->checkpoint, "text_encoder_2") != NULL
                                  : second && path_is_folder(second);
@@ -561,6 +597,31 @@ static void describe_part(const char *name, const struct weights *weights,
                                  used ? ", " : "", weights_dtype_name((enum dtype)d), counts[d]);
 }
 
+static size_t work_bytes(const struct dk_model *model, int width_px, int height_px)
+{
+    const struct memory_request request = {.n = 1,
+                                           .n_chunks = 1,
+                                           .guided = model->guidance > 1,
+                                           .tiny_decoder = model->tiny_draws,
+                                           .width_px = width_px,
+                                           .height_px = height_px};
+    return memory_work_bytes(model, &request);
+}
+
+bool dk_model_work_bytes(const struct dk_model *model, int width_px, int height_px, size_t *n_bytes,
+                         struct dk_error *err)
+{
+    int multiple = vae_factor(model->vae);
+    if (width_px < 1 || height_px < 1 || width_px > MAX_SIDE_PX || height_px > MAX_SIDE_PX ||
+        width_px % multiple != 0 || height_px % multiple != 0)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "size: %dx%d is not possible with this model; both sides must be multiples "
+                       "of %d up to %d",
+                       width_px, height_px, multiple, MAX_SIDE_PX);
+    *n_bytes = work_bytes(model, width_px, height_px);
+    return true;
+}
+
 void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
 {
     *info = (struct dk_model_info){
@@ -579,13 +640,7 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
         .context_tokens = (int)text_tokens(&model->text),
         .n_parts = model->n_parts,
     };
-    const struct memory_request request = {.n = 1,
-                                           .n_chunks = 1,
-                                           .guided = model->guidance > 1,
-                                           .tiny_decoder = model->tiny_draws,
-                                           .width_px = model->native_width_px,
-                                           .height_px = model->native_height_px};
-    info->work_bytes = memory_work_bytes(model, &request);
+    info->work_bytes = work_bytes(model, model->native_width_px, model->native_height_px);
     for (size_t i = 0; i < model->n_parts; i++)
         describe_part(model->part_names[i], model->parts[i], &info->parts[i]);
 }
