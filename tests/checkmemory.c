@@ -65,7 +65,7 @@ static void check_groups(void)
           model->arena.peak_bytes);
     dk_model_close(model);
 
-    model = open_model(one / 7 * 8 + 8); /* an eighth of a limit is for transformed weights */
+    model = open_model(one / 7 * 8 + 8); /* an eighth is for transformed weights */
     if (!model) return;
     CHECK(dk_render(model, jobs, N, tight_images, NULL, NULL, &err), "%s", err.message);
     CHECK(model->arena.peak_bytes <= one, "%zu bytes allowed, %zu used", one,
@@ -77,13 +77,41 @@ static void check_groups(void)
         dk_image_free(&tight_images[i]);
     }
 
-    model = open_model(one / 7 * 8 - 8);
+}
+
+/*
+ * Less and less memory: the decoder takes to bands, and the picture is the same, until a run is
+ * refused before it starts. The limit is kept.
+ */
+static void check_bands(void)
+{
+    struct dk_image plain = {0};
+    struct dk_settings s = settings(384, 3);
+    struct dk_model *model = open_model(0);
     if (!model) return;
-    struct dk_settings s = settings(64, 0);
-    CHECK(!dk_resolve(model, &s, NULL, &err) && err.code == DK_ERROR_MEMORY &&
-              strstr(err.message, "64x64"),
-          "a byte too little was accepted: %s", err.message);
+    size_t limit = needed(model, 1, 384, false), n = 0;
+    CHECK(dk_render(model, &s, 1, &plain, NULL, NULL, &err), "%s", err.message);
     dk_model_close(model);
+    for (bool accepted = true; accepted && n < 100; n++, limit -= limit / 8) {
+        struct dk_image banded = {0};
+        model = open_model(limit / 7 * 8 + 8);
+        if (!model) break;
+        s = settings(384, 3);
+        accepted = dk_resolve(model, &s, NULL, &err);
+        if (!accepted) {
+            CHECK(err.code == DK_ERROR_MEMORY && strstr(err.message, "384x64: needs"),
+                  "limit %zu: %s", limit, err.message);
+        } else {
+            CHECK(dk_render(model, &s, 1, &banded, NULL, NULL, &err), "%s", err.message);
+            CHECK(model->arena.peak_bytes <= limit + 8, "%zu bytes allowed, %zu used", limit,
+                  model->arena.peak_bytes);
+            CHECK(same_image(&plain, &banded), "limit %zu: another picture", limit);
+        }
+        dk_image_free(&banded);
+        dk_model_close(model);
+    }
+    CHECK(n >= 3 && n < 100, "%zu limits", n);
+    dk_image_free(&plain);
 }
 
 /* Tiles need less, and are not seen where one holds the whole picture. */
@@ -127,6 +155,7 @@ static void check_info(void)
 int main(void)
 {
     check_groups();
+    check_bands();
     check_tiling();
     check_info();
     return check_end("checkmemory");

@@ -19,6 +19,20 @@ void system_release(const void *mapped, size_t size_bytes)
     if (last > first) madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
+size_t system_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t bytes = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r"); /* a number, or "max" */
+    unsigned long long allowed = 0;
+    if (file) {
+        if (fscanf(file, "%llu", &allowed) == 1 && (bytes == 0 || allowed < bytes))
+            bytes = (size_t)allowed;
+        fclose(file);
+    }
+    return bytes;
+}
+
 double system_seconds(void)
 {
     struct timespec now;

@@ -94,6 +94,6 @@ struct tensor decoder_run(const struct dk_model *model, struct ops *o, const flo
         z.data[i] = (float)((double)latent[i] / scale + shift);
     int f = vae_factor(model->vae);
     if (way.tiny) return tiny_decode(model->tiny, o, z);
-    return way.tiling ? vae_decode_tiled(model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f)
-                      : vae_decode(model->vae, o, z);
+    if (way.tiling) return vae_decode_tiled(model->vae, o, z, VAE_TILE_PX / f, VAE_OVERLAP_PX / f);
+    return vae_decode_within(model->vae, o, z, way.limit_bytes ? way.limit_bytes : SIZE_MAX);
 }

@@ -22,7 +22,8 @@ bool decoder_is_tiny(const struct dk_settings *settings);
 
 /* How a latent becomes pixels. */
 struct decoder_way {
-    bool tiny, tiling; /* tiling: of the VAE; the tiny one needs little memory anyway */
+    bool tiny, tiling;  /* tiling: of the VAE; the tiny one needs little memory anyway */
+    size_t limit_bytes; /* how far the VAE may fill the arena (vae_decode_within); 0: any */
 };
 /* latent [h, w, c] as the sampler holds it (not read in a dry arena); answer [1, h * f, w * f, 3].
  */

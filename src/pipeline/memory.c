@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/memory.h"
 
+#include "base/system.h"
 #include "pipeline/decoder.h"
 #include "pipeline/passes.h"
 
@@ -50,8 +51,22 @@ static void lay_out_calls(const struct dk_model *model, struct ops *o,
     }
 }
 
-/* As render.c goes through a group. */
-static void lay_out_run(const struct dk_model *model, struct ops *o, const struct memory_request *r)
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* How far the arena may be filled by the decoder when the rest of a run fills it so far. */
+static size_t decode_limit(const struct dk_model *model, size_t other_bytes)
+{
+    if (model->max_memory_bytes) return model->max_memory_bytes;
+    size_t share = system_memory_bytes() / MEMORY_DECODE_SHARE;
+    return larger(larger(MEMORY_DECODE_MIN, share), other_bytes);
+}
+
+/* As render.c goes through a group; answers the limit for the decoder. */
+static size_t lay_out_run(const struct dk_model *model, struct ops *o,
+                          const struct memory_request *r)
 {
     int f = vae_factor(model->vae);
     int64_t n = (int64_t)r->n, rows = r->guided ? 2 * n : n, h = r->height_px / f;
@@ -75,21 +90,63 @@ static void lay_out_run(const struct dk_model *model, struct ops *o, const struc
     arena_reset(o->arena, mark);
     lay_out_calls(model, o, r, c);
     arena_reset(o->arena, mark);
-    decoder_run(model, o, NULL, h, w, (struct decoder_way){r->tiny_decoder, r->vae_tiling});
+    size_t limit = decode_limit(model, o->arena->peak_bytes);
+    decoder_run(model, o, NULL, h, w, (struct decoder_way){r->tiny_decoder, r->vae_tiling, limit});
+    return limit;
+}
+
+/* Operations that only count memory. */
+struct dry_run {
+    struct arena arena;
+    struct dk_error err;
+    struct ops ops;
+};
+
+static bool dry_open(struct dry_run *d, const struct dk_model *model)
+{
+    *d = (struct dry_run){.err = {.code = DK_OK}};
+    if (!arena_open(&d->arena, 0, &d->err)) return false;
+    d->arena.dry = true;
+    d->ops = (struct ops){.kernels = model->kernels,
+                          .arena = &d->arena,
+                          .err = &d->err,
+                          .n_threads = model->n_threads};
+    return true;
+}
+
+/* The most that was needed at a time. */
+static size_t dry_close(struct dry_run *d)
+{
+    size_t bytes = d->err.code == DK_OK ? d->arena.peak_bytes : SIZE_MAX;
+    arena_close(&d->arena);
+    return bytes;
+}
+
+static size_t lay_out(const struct dk_model *model, const struct memory_request *request,
+                      size_t *decode_limit_bytes)
+{
+    struct dry_run d;
+    if (!dry_open(&d, model)) return SIZE_MAX;
+    *decode_limit_bytes = lay_out_run(model, &d.ops, request);
+    return dry_close(&d);
 }
 
 size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request)
 {
-    struct dk_error err = {.code = DK_OK};
-    struct arena arena;
-    if (!arena_open(&arena, 0, &err)) return SIZE_MAX;
-    arena.dry = true;
-    struct ops o = {
-        .kernels = model->kernels, .arena = &arena, .err = &err, .n_threads = model->n_threads};
-    lay_out_run(model, &o, request);
-    size_t bytes = err.code == DK_OK ? arena.peak_bytes : SIZE_MAX;
-    arena_close(&arena);
-    return bytes;
+    size_t limit;
+    return lay_out(model, request, &limit);
+}
+
+/* Clearly within the least limit, so that the rest of the run need not be looked at: most pictures
+ * are small, and are to start at once. */
+static bool decodes_in_little(const struct dk_model *model, const struct memory_request *r)
+{
+    struct dry_run d;
+    int f = vae_factor(model->vae);
+    if (!dry_open(&d, model)) return false;
+    decoder_run(model, &d.ops, NULL, r->height_px / f, r->width_px / f,
+                (struct decoder_way){r->tiny_decoder, r->vae_tiling, 0});
+    return dry_close(&d) <= MEMORY_DECODE_MIN / 2;
 }
 
 static size_t largest_part_bytes(const struct dk_model *model)
@@ -105,9 +162,14 @@ static size_t largest_part_bytes(const struct dk_model *model)
 bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err)
 {
     size_t limit = model->max_memory_bytes;
-    if (limit == 0) return true;
+    request->decode_limit_bytes = 0;
+    if (limit == 0) {
+        if (!decodes_in_little(model, request))
+            lay_out(model, request, &request->decode_limit_bytes);
+        return true;
+    }
     for (;; request->n--) {
-        size_t bytes = memory_work_bytes(model, request);
+        size_t bytes = lay_out(model, request, &request->decode_limit_bytes);
         if (bytes <= limit) {
             model->stream_weights = largest_part_bytes(model) > limit - bytes;
             return true;

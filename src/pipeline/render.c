@@ -42,7 +42,8 @@ struct group {
     size_t first, n; /* number of the first job within the whole call, and how many run here */
     struct sampler *sampler;
     bool guided;
-    int64_t h, w, c; /* of the latent */
+    size_t decode_limit_bytes; /* what memory_fit found */
+    int64_t h, w, c;           /* of the latent */
     struct tensor x; /* [n, h, w, c] */
     struct job_state states[MAX_GROUP];
     struct unet_conditioning *conditioning;
@@ -328,7 +329,8 @@ static bool decode(struct group *g, size_t k, struct dk_image *image)
 {
     struct ops *o = &g->ops;
     size_t mark = arena_mark(o->arena), n = (size_t)(g->h * g->w * g->c);
-    struct decoder_way way = {decoder_is_tiny(&g->jobs[k]), g->jobs[k].vae_tiling};
+    struct decoder_way way = {decoder_is_tiny(&g->jobs[k]), g->jobs[k].vae_tiling,
+                              g->decode_limit_bytes};
     struct tensor pixels = decoder_run(g->model, o, g->x.data + k * n, g->h, g->w, way);
     bool good = ops_ok(o) && pixels.rank > 0 &&
                 image_from_f32(image, pixels.data, (int)pixels.dim[2], (int)pixels.dim[1], g->err);
@@ -444,6 +446,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         struct memory_request request = memory_request_of(g.jobs, g.n, n_chunks, g.guided);
         good = good && memory_fit(model, &request, err);
         g.n = request.n;
+        g.decode_limit_bytes = request.decode_limit_bytes;
         size_t mark = arena_mark(&model->arena);
         good = good && group_run(&g, n_chunks, images ? images + first : NULL);
         group_free(&g);
