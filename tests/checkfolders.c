@@ -35,7 +35,8 @@ static void put_text(struct buffer *b, const char *text)
 
 static void put_number(struct buffer *b, uint64_t value, int n_bytes)
 {
-    for (int i = 0; i < n_bytes; i++) put(b, &(unsigned char){(unsigned char)(value >> 8 * i & 0xff)}, 1);
+    for (int i = 0; i < n_bytes; i++)
+        put(b, &(unsigned char){(unsigned char)(value >> 8 * i & 0xff)}, 1);
 }
 
 /* BINUNICODE and BININT. */
@@ -205,7 +206,8 @@ static bool render(const char *path, struct dk_image *image)
     return ok;
 }
 
-/* The U-Net in two shards, the text encoder as transformers names it, the VAE as an fp16 variant. */
+/* The U-Net in two shards, the text encoder as transformers names it, the VAE as an fp16 variant.
+ */
 static void check_pickles(void)
 {
     struct path model = in("model");

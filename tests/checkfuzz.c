@@ -145,8 +145,10 @@ static void starve(const char *what, bool (*read)(const char *path, struct dk_er
         ok = read(path, &err);
         bool reached = n_requests >= failing_request;
         failing_request = 0;
-        /* jansson takes a value it got no memory for as a mistake in the text. */
-        bool told = err.code == DK_ERROR_MEMORY || strstr(err.message, "JSON is damaged");
+        /* jansson takes a value it got no memory for as a mistake in the text, and leaves a letter
+         * out of a name that it could not make longer. */
+        bool told = err.code == DK_ERROR_MEMORY || strstr(err.message, "JSON is damaged") ||
+                    strstr(err.message, "which is not there");
         if (!ok && !told) {
             wrong++;
             printf("%s, request %ld: %d %s\n", what, request, (int)err.code, err.message);
@@ -162,6 +164,7 @@ static void check_starved(void)
 #define CORPUS "tests/fuzz/corpus/"
     starve("weights_open", read_weights, CORPUS "safetensors/checkpoint");
     starve("weights_open", read_weights, CORPUS "safetensors/openclip");
+    starve("weights_open", read_weights, CORPUS "safetensors/fp8_scaled");
     starve("weights_open", read_weights, CORPUS "gguf/keys");
     starve("weights_open", read_weights, CORPUS "gguf/types");
     starve("weights_open", read_weights, CORPUS "pickle/trainer");

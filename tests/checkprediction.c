@@ -28,12 +28,14 @@ struct shaped {
     char names[MAX_TENSORS][96];
 };
 
-static void add(struct shaped *s, const char *prefix, const char *name, int64_t a, int64_t b, int64_t c)
+static void add(struct shaped *s, const char *prefix, const char *name, int64_t a, int64_t b,
+                int64_t c)
 {
     if (s->n == MAX_TENSORS) exit(1);
     struct header_tensor *t = &s->tensors[s->n];
     snprintf(s->names[s->n], sizeof s->names[0], "%s%s", prefix, name);
-    *t = (struct header_tensor){.name = s->names[s->n++], .dtype = DTYPE_F32, .rank = 1, .dim = {a}};
+    *t =
+        (struct header_tensor){.name = s->names[s->n++], .dtype = DTYPE_F32, .rank = 1, .dim = {a}};
     size_t values = (size_t)a;
     if (b) t->rank = 2, t->dim[1] = b, values *= (size_t)b;
     if (c) t->rank = 4, t->dim[2] = t->dim[3] = c, values *= (size_t)(c * c);
@@ -52,7 +54,8 @@ static void layer(struct shaped *s, const char *prefix, const char *name, int64_
     add(s, prefix, full, out, 0, 0);
 }
 
-static void matrix(struct shaped *s, const char *prefix, const char *name, int64_t out, int64_t in_width)
+static void matrix(struct shaped *s, const char *prefix, const char *name, int64_t out,
+                   int64_t in_width)
 {
     char full[96];
     snprintf(full, sizeof full, "%s.weight", name);
@@ -141,16 +144,17 @@ static struct path put_shaped(const char *file, int64_t in_channels, float bias,
     for (; markers && *markers; markers++) add(&s, "", *markers, 1, 0, 0);
     struct path path = in(file);
     FILE *f = fopen(path.s, "wb");
-    if (!f || !header_safetensors(&header, s.tensors, s.n, metadata, metadata ? 1 : 0, &err)) exit(1);
+    if (!f || !header_safetensors(&header, s.tensors, s.n, metadata, metadata ? 1 : 0, &err))
+        exit(1);
     size_t at = header.n_bytes, end = header.n_bytes;
     for (size_t i = 0; i < s.n; i++) {
         if (strcmp(s.names[i], UNET "out.2.bias") == 0) at = end;
         end += s.tensors[i].size_bytes;
     }
     const float biases[4] = {bias, bias, bias, bias};
-    bool ok = fwrite(header.bytes, header.n_bytes, 1, f) == 1 && fseek(f, (long)at, SEEK_SET) == 0 &&
-              fwrite(biases, sizeof biases, 1, f) == 1 && fflush(f) == 0 &&
-              ftruncate(fileno(f), (off_t)end) == 0;
+    bool ok = fwrite(header.bytes, header.n_bytes, 1, f) == 1 &&
+              fseek(f, (long)at, SEEK_SET) == 0 && fwrite(biases, sizeof biases, 1, f) == 1 &&
+              fflush(f) == 0 && ftruncate(fileno(f), (off_t)end) == 0;
     if (fclose(f) != 0 || !ok) exit(1);
     free(header.bytes);
     return path;
@@ -226,8 +230,8 @@ static void check_said(void)
     struct dk_text says_v = {key, v}, says_eps = {key, eps}, says_other = {key, other};
     check_file(put_shaped("a.safetensors", 4, -0.4f, markers, NULL).s, NULL, "v_prediction",
                "marker tensor", "a marker");
-    check_file(put_shaped("a.safetensors", 4, -0.6f, NULL, &says_eps).s, NULL, "epsilon", "metadata",
-               "metadata say epsilon");
+    check_file(put_shaped("a.safetensors", 4, -0.6f, NULL, &says_eps).s, NULL, "epsilon",
+               "metadata", "metadata say epsilon");
     check_file(put_shaped("a.safetensors", 4, -0.4f, NULL, &says_v).s, NULL, "v_prediction",
                "metadata", "metadata say v");
     check_file(put_shaped("a.safetensors", 4, -0.6f, NULL, &says_other).s, NULL, "v_prediction",
@@ -321,7 +325,8 @@ static void check_golden(void)
     dk_model_close(model);
 }
 
-/* The scheduler of the Turbo models and that of models for zero terminal SNR have the same spacing. */
+/* The scheduler of the Turbo models and that of models for zero terminal SNR have the same spacing.
+ */
 static void check_turbo(void)
 {
     static const struct {
@@ -332,13 +337,14 @@ static void check_turbo(void)
     struct path file = put_shaped("turbo.safetensors", 4, 0, NULL, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FILE *f = fopen(in("turbo.json").s, "wb");
-        if (!f || fprintf(f,
-                          "{\"unet\":{\"attention_head_dim\":1,\"block_out_channels\":[64],"
-                          "\"layers_per_block\":1,\"down_block_types\":[\"CrossAttnDownBlock2D\"],"
-                          "\"up_block_types\":[\"CrossAttnUpBlock2D\"]},\"scheduler\":"
-                          "{\"_class_name\":\"EulerDiscreteScheduler\",\"timestep_spacing\":"
-                          "\"trailing\"%s}}",
-                          cases[i].more) < 0 ||
+        if (!f ||
+            fprintf(f,
+                    "{\"unet\":{\"attention_head_dim\":1,\"block_out_channels\":[64],"
+                    "\"layers_per_block\":1,\"down_block_types\":[\"CrossAttnDownBlock2D\"],"
+                    "\"up_block_types\":[\"CrossAttnUpBlock2D\"]},\"scheduler\":"
+                    "{\"_class_name\":\"EulerDiscreteScheduler\",\"timestep_spacing\":"
+                    "\"trailing\"%s}}",
+                    cases[i].more) < 0 ||
             fclose(f) != 0)
             exit(1);
         struct dk_model_options options = with_vae(NULL);

@@ -57,15 +57,16 @@ static void find_name(uintptr_t address, char *name, size_t size)
         bool in_path = false;
         while ((c = take(&s)) >= 0 && c != '\n') {
             in_path = in_path || c == '/';
-            if (found && in_path && n + 1 < size) name[n++] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
+            if (found && in_path && n + 1 < size)
+                name[n++] = (char)(c < 0x20 || c == 0x7f ? '?' : c);
         }
     }
     name[n] = '\0';
     if (s.file >= 0) close(s.file);
 }
 
-/* A mutable global, as in interrupt.c: several threads may come upon the gap at once, and one of them
- * speaks. */
+/* A mutable global, as in interrupt.c: several threads may come upon the gap at once, and one of
+ * them speaks. */
 static atomic_flag speaking = ATOMIC_FLAG_INIT;
 
 static void on_bus_error(int number, siginfo_t *info, void *context)

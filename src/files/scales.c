@@ -14,8 +14,8 @@ static const struct {
     const char *ending;
     enum role role;
 } endings[] = {
-    {".scale_weight", SCALE},      {".weight_scale", SCALE}, {".scale_input", INERT},
-    {".input_scale", INERT},       {".scaled_fp8", INERT},   {".comfy_quant", QUANT_NOTE},
+    {".scale_weight", SCALE}, {".weight_scale", SCALE}, {".scale_input", INERT},
+    {".input_scale", INERT},  {".scaled_fp8", INERT},   {".comfy_quant", QUANT_NOTE},
 };
 
 static size_t before_ending(const char *name, const char *ending)

@@ -150,8 +150,8 @@ static void unpack_q2_k(float *out, const uint8_t *p)
 }
 
 /*
- * 16 groups of 16: value = d * (scale - 32) * (q - 4), q of 3 bits: two as above, the third is bit i
- * / 32 of byte i % 32 of 32. Scales have 6 bits: of group g four in a half of byte g % 8, two in
+ * 16 groups of 16: value = d * (scale - 32) * (q - 4), q of 3 bits: two as above, the third is bit
+ * i / 32 of byte i % 32 of 32. Scales have 6 bits: of group g four in a half of byte g % 8, two in
  * byte 8 + g % 4 of their 12.
  */
 static void unpack_q3_k(float *out, const uint8_t *p)
@@ -166,11 +166,11 @@ static void unpack_q3_k(float *out, const uint8_t *p)
 }
 
 /*
- * 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits in the low half of a byte for even
- * groups and in the high half for odd ones; with high (q5_k) bit g of byte j is the fifth of value j
- * of group g. Scale and min have 6 bits in 12 bytes s: the first four pairs lie in bytes 0..3 and
- * 4..7; of the others the low four bits are in bytes 8..11, the top two above the first eight bytes'
- * six.
+ * 8 groups of 32: value = d * scale * q - dmin * min, q of 4 bits in the low half of a byte for
+ * even groups and in the high half for odd ones; with high (q5_k) bit g of byte j is the fifth of
+ * value j of group g. Scale and min have 6 bits in 12 bytes s: the first four pairs lie in bytes
+ * 0..3 and 4..7; of the others the low four bits are in bytes 8..11, the top two above the first
+ * eight bytes' six.
  */
 static void unpack_q45_k(float *out, const uint8_t *p, const uint8_t *high, const uint8_t *q)
 {

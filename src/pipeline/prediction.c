@@ -16,9 +16,9 @@ static const char *const names[] = {
 #define N_NAMES (sizeof names / sizeof *names)
 
 static const char *const sources[] = {
-    [PREDICTION_ASSUMED] = "assumed",           [PREDICTION_OPTION] = "option",
-    [PREDICTION_CONFIG] = "scheduler config",   [PREDICTION_MARKER] = "marker tensor",
-    [PREDICTION_METADATA] = "metadata",         [PREDICTION_TRIAL] = "trial of the U-Net",
+    [PREDICTION_ASSUMED] = "assumed",         [PREDICTION_OPTION] = "option",
+    [PREDICTION_CONFIG] = "scheduler config", [PREDICTION_MARKER] = "marker tensor",
+    [PREDICTION_METADATA] = "metadata",       [PREDICTION_TRIAL] = "trial of the U-Net",
     [PREDICTION_OPEN] = "not tried yet",
 };
 
@@ -71,7 +71,8 @@ static bool take_metadata(struct dk_model *model, const struct weights *file)
     return false;
 }
 
-/* What a file says of itself. Zero terminal SNR is seen only by steps that begin at the very end. */
+/* What a file says of itself. Zero terminal SNR is seen only by steps that begin at the very end.
+ */
 static bool take_file(struct dk_model *model, const struct weights *file)
 {
     if (!file) return false;

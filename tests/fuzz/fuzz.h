@@ -11,6 +11,7 @@
 
 #include "files/container.h"
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -60,6 +61,7 @@ static inline unsigned fuzz_weights(const uint8_t *data, size_t size_bytes)
             const unsigned char *bytes = t->data;
             size_t n = weights_byte_count(t);
             if (weights_find(view, t->name) != t || t->rank > TENSOR_MAX_RANK || n == 0) abort();
+            if (!(t->scale >= 0 && t->scale <= FLT_MAX)) abort();
             sum += bytes[0] + (unsigned)bytes[n - 1];
             if (n <= size_bytes)
                 for (size_t k = 0; k < n; k++) sum += bytes[k];
