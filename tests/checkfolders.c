@@ -35,8 +35,8 @@ static void put_text(struct buffer *b, const char *text)
 
 static void put_number(struct buffer *b, uint64_t value, int n_bytes)
 {
-    for (int i = 0; i < n_bytes; i++)
-        put(b, &(unsigned char){(unsigned char)(value >> 8 * i & 0xff)}, 1);
+    for (int i = 0; i < n_bytes; i++, value >>= 8)
+        put(b, &(unsigned char){(unsigned char)(value & 0xff)}, 1);
 }
 
 /* BINUNICODE and BININT. */
