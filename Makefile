@@ -3,7 +3,7 @@
 #   make demo      installs what is missing, builds, renders samples/first.png
 #   make check     installs what is missing, builds, passes all tests
 #   make fuzz      libFuzzer on the readers, SECONDS=60 each
-#   make check-long  long runs: a batch of 1,000 pictures, killed and shared
+#   make check-long  long runs: 1,000 pictures, killed and shared; 200 in one process
 #   make debug     the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench     speed of kernels and of the default model
 #   make plugins   every scheduler as a shared object
@@ -173,7 +173,7 @@ $(TOKENIZERS): models/clip/merges.bin | $(B)/clip_table
 run-tests: all plugins $(TESTS) $(TOKENIZERS)
 	@tests/run.sh $(B) $(CURDIR)/$(BIN)
 
-# Minutes, not seconds: a batch of 1,000 pictures, killed and shared.
+# Minutes, not seconds: 1,000 pictures, killed and shared; 200 in one process, memory and time watched.
 check-long: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@for t in tests/long/*.sh; do DARKROOM=$(CURDIR)/$(BIN) BUILD=$(B) $$t || exit 1; done
