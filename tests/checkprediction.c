@@ -325,6 +325,22 @@ static void check_golden(void)
     dk_model_close(model);
 }
 
+/* The marker of zero terminal SNR counts wherever v is predicted, also when the option says so. */
+static void check_zero_snr(void)
+{
+    static const char *const options[] = {"v_prediction", "epsilon"};
+    struct path file = copied("tiny-sdxl", ZTSNR);
+    for (int i = 0; i < 2; i++) {
+        struct dk_model *model =
+            opened(file.s, &(struct dk_model_options){.prediction = options[i]});
+        if (!model) continue;
+        predicts(model, options[i], "option", "tiny-sdxl by the option");
+        CHECK(model->scheduler.zero_terminal_snr == (i == 0), "zero terminal SNR with %s",
+              options[i]);
+        dk_model_close(model);
+    }
+}
+
 /* The scheduler of the Turbo models and that of models for zero terminal SNR have the same spacing.
  */
 static void check_turbo(void)
@@ -363,6 +379,7 @@ int main(void)
     check_said();
     check_given_unet();
     check_golden();
+    check_zero_snr();
     check_turbo();
     if (!scratch_close()) return 1;
     return check_end("prediction");

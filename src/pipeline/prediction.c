@@ -71,18 +71,22 @@ static bool take_metadata(struct dk_model *model, const struct weights *file)
     return false;
 }
 
-/* What a file says of itself. Zero terminal SNR is seen only by steps that begin at the very end.
- */
+/* What a file says of itself. */
 static bool take_file(struct dk_model *model, const struct weights *file)
 {
     if (!file) return false;
     if (!weights_metadata(file, "v_pred")) return take_metadata(model, file);
     decide(model, DK_PREDICTS_V, PREDICTION_MARKER);
-    if (weights_metadata(file, "ztsnr")) {
-        model->scheduler.zero_terminal_snr = true;
-        if (model->scheduler.spacing == SCHEDULER_UNSET) model->scheduler.spacing = DK_TRAILING;
-    }
     return true;
+}
+
+/* Zero terminal SNR, which asks for v, and is seen only by steps that begin at the very end. */
+static void take_zero_snr(struct dk_model *model, const struct weights *file)
+{
+    if (!file || !weights_metadata(file, "ztsnr")) return;
+    if (model->scheduler.prediction != DK_PREDICTS_V) return;
+    model->scheduler.zero_terminal_snr = true;
+    if (model->scheduler.spacing == SCHEDULER_UNSET) model->scheduler.spacing = DK_TRAILING;
 }
 
 static bool is_sd2(const struct dk_model *model)
@@ -94,12 +98,16 @@ static bool is_sd2(const struct dk_model *model)
 bool prediction_find(struct dk_model *model, const char *option, bool config_says,
                      const struct weights *own, struct dk_error *err)
 {
-    if (option) return take_option(model, option, err);
-    if (take_file(model, own)) return true;
-    if (config_says)
-        model->prediction_source = PREDICTION_CONFIG;
-    else if (!take_file(model, model->checkpoint))
-        model->prediction_source = is_sd2(model) ? PREDICTION_OPEN : PREDICTION_ASSUMED;
+    const struct weights *file = own ? own : config_says ? NULL : model->checkpoint;
+    if (option) {
+        if (!take_option(model, option, err)) return false;
+    } else if (!take_file(model, own)) {
+        if (config_says)
+            model->prediction_source = PREDICTION_CONFIG;
+        else if (!take_file(model, model->checkpoint))
+            model->prediction_source = is_sd2(model) ? PREDICTION_OPEN : PREDICTION_ASSUMED;
+    }
+    take_zero_snr(model, file);
     return true;
 }
 
