@@ -159,6 +159,14 @@ static size_t largest_part_bytes(const struct dk_model *model)
     return largest;
 }
 
+/* Whether it would fit if the decoder worked in tiles. */
+static bool tiles_help(const struct dk_model *model, const struct memory_request *request)
+{
+    struct memory_request tiled = *request;
+    tiled.vae_tiling = true;
+    return !request->vae_tiling && memory_work_bytes(model, &tiled) <= model->max_memory_bytes;
+}
+
 bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err)
 {
     size_t limit = model->max_memory_bytes;
@@ -179,6 +187,6 @@ bool memory_fit(struct dk_model *model, struct memory_request *request, struct d
                        "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit%s "
                        "or choose a smaller size",
                        request->width_px, request->height_px, (bytes >> 20) + 1, limit >> 20,
-                       request->vae_tiling ? "" : ", decode in tiles");
+                       tiles_help(model, request) ? ", decode in tiles" : "");
     }
 }
