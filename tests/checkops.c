@@ -468,12 +468,18 @@ static void check_attention(struct world *w, int64_t n, int64_t tq, int64_t tk, 
 
 /* ---- types of weights ---- */
 
-/* n values of a type with small finite scales, and the same values in f32. */
+/* Where a block of 256 has its f16 scales; the second is 0 for types with one. */
+static const size_t scales_at[N_DTYPES][2] = {
+    [DTYPE_Q2_K] = {80, 82}, [DTYPE_Q3_K] = {108, 0}, [DTYPE_Q4_K] = {0, 2}, [DTYPE_Q5_K] = {0, 2},
+    [DTYPE_Q6_K] = {208, 0}, [DTYPE_Q4_1] = {0, 2},   [DTYPE_Q5_1] = {0, 2}};
+
+/* n values of a type with small finite scales, and the same values in f32. fp8 has a scale for all
+ * beside. */
 static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, const int64_t *dim,
                                   float **values)
 {
     struct weight weight = {.dtype = dtype, .rank = rank, .name = "typed"};
-    size_t n = 1, scale_at = dtype == DTYPE_Q6_K ? 208 : 0;
+    size_t n = 1;
     for (int i = 0; i < rank; i++) weight.dim[i] = dim[i], n *= (size_t)dim[i];
     const struct dtype_info *info = dtype_info(dtype);
     size_t size = dtype_row_bytes(dtype, n);
@@ -494,11 +500,13 @@ static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, c
         else if (info->block_values == 1)
             block[0] &= 0xa7;
         else
-            memcpy(block + scale_at, "\x00\x1c", 2);
-        if (dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q4_K)
-            memcpy(block + 2, "\x00\x1c", 2);
+            memcpy(block + scales_at[dtype][0], "\x00\x1c", 2);
+        if (scales_at[dtype][1]) memcpy(block + scales_at[dtype][1], "\x00\x1c", 2);
     }
     dtype_unpack(dtype, *values, data, n);
+    if (dtype != DTYPE_F8_E4M3 && dtype != DTYPE_F8_E5M2) return weight;
+    weight.scale = 0.3f;
+    for (size_t i = 0; i < n; i++) (*values)[i] *= weight.scale;
     return weight;
 }
 
@@ -506,21 +514,22 @@ static struct weight typed_weight(struct world *w, enum dtype dtype, int rank, c
  * usual cuts of k). */
 static void check_types(struct world *w)
 {
-    static const enum dtype types[] = {
-        DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_F64,  DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTYPE_Q8_0,
-        DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q4_K,    DTYPE_Q6_K};
+    static const enum dtype types[] = {DTYPE_F32,     DTYPE_F16,     DTYPE_BF16, DTYPE_F64,
+                                       DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTYPE_Q8_0, DTYPE_Q4_0,
+                                       DTYPE_Q4_1,    DTYPE_Q5_0,    DTYPE_Q5_1, DTYPE_Q2_K,
+                                       DTYPE_Q3_K,    DTYPE_Q4_K,    DTYPE_Q5_K, DTYPE_Q6_K};
     w->ops.n_threads = 2;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         size_t mark = arena_mark(&w->arena);
         const char *name = dtype_info(types[i])->name;
         pack_cache_clear(w->ops.cache);
         float *values;
-        int64_t in = types[i] == DTYPE_Q4_K || types[i] == DTYPE_Q6_K ? 512 : 352;
+        int64_t in = dtype_info(types[i])->block_values == 256 ? 512 : 352;
         struct linear linear = {.weight =
                                     typed_weight(w, types[i], 2, (int64_t[]){40, in}, &values)};
         struct tensor x = random_tensor(w, 3, (int64_t[]){1, 30, in});
         struct tensor y = op_linear(&w->ops, x, &(struct linear_args){.linear = &linear});
-        linear.weight.data = values, linear.weight.dtype = DTYPE_F32;
+        linear.weight.data = values, linear.weight.dtype = DTYPE_F32, linear.weight.scale = 0;
         struct tensor want = op_linear(&w->ops, x, &(struct linear_args){.linear = &linear});
         CHECK(y.rank == 3 && memcmp(y.data, want.data, 30 * 40 * 4) == 0, "linear with %s", name);
         struct tensor image = random_tensor(w, 4, (int64_t[]){1, 7, 9, in});
@@ -528,7 +537,7 @@ static void check_types(struct world *w)
             struct conv conv = {
                 .weight = typed_weight(w, types[i], 4, (int64_t[]){24, in, 3, 3}, &values)};
             y = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
-            conv.weight.data = values, conv.weight.dtype = DTYPE_F32;
+            conv.weight.data = values, conv.weight.dtype = DTYPE_F32, conv.weight.scale = 0;
             want = op_conv(&w->ops, image, &(struct conv_args){.conv = &conv, .stride = stride});
             double largest = 0;
             for (int64_t j = 0; j < tensor_count(want); j++)
