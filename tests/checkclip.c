@@ -219,6 +219,25 @@ static void accepted(const char *file, const char *from, const char *to)
     dk_clip_close(model);
 }
 
+/* A weight that is no number: the file opens, the score fails. */
+static void check_damage(void)
+{
+    struct dk_error err = {0};
+    struct dk_image image = picture(32, 32, 31);
+    double score = 7;
+    copy_spoiled("", NULL, NULL);
+    FILE *file = fopen(in("model.safetensors").s, "r+b");
+    if (!file || fseek(file, -2, SEEK_END) != 0) exit(1);
+    fputs("\xff\x7f", file); /* NaN in f16, little-endian */
+    fclose(file);
+    struct dk_clip *model = dk_clip_open(folder, NULL, &err);
+    CHECK(model && !dk_clip_score(model, &image, "cat", true, NULL, &score, &err) && score == 7 &&
+              err.code == DK_ERROR_NUMERIC,
+          "%f: %s", score, err.message);
+    dk_clip_close(model);
+    dk_image_free(&image);
+}
+
 static void check_refusals(void)
 {
     refused("tests/golden/models/tiny-sd2/text_encoder", "no vision tower");
@@ -254,6 +273,7 @@ int main(void)
     check_scores(&g, "tiny", FOLDER);
     check_scores(&g, "openai", SINGLE);
     check_prompt();
+    check_damage();
     check_refusals();
     golden_close(&g);
     return check_end("checkclip");

@@ -43,6 +43,7 @@ run tiny_decoder.py train --samples 32 --batch 2  # must go on from 16
 run tiny_decoder.py check --count 8
 run tiny_decoder.py export --folder "$small"
 run export.py "$small/model"
+run references.py "$small/model"
 run export.py "$small/model-lcm" --unet "$small/lcm/last.pt" --scheduler lcm
 run sample.py "$small/model" "$small/model.png" --steps 2
 run sample.py "$small/model-lcm" "$small/model-lcm.png" --steps 2

@@ -24,6 +24,16 @@ struct scores {
     void *user;
 };
 
+/* Weights that are not numbers are better found now than after all pictures. */
+static bool try_out(struct dk_clip *clip, struct dk_error *err)
+{
+    uint8_t gray[3 * 8 * 8];
+    struct dk_image image = {8, 8, gray};
+    double score;
+    memset(gray, 128, sizeof gray);
+    return dk_clip_score(clip, &image, "", false, interrupt_flag(), &score, err);
+}
+
 struct scores *scores_open(const struct request *request, void (*tell)(void *user, size_t n_scored),
                            void *user, struct dk_error *err)
 {
@@ -34,7 +44,8 @@ struct scores *scores_open(const struct request *request, void (*tell)(void *use
     *s = (struct scores){.tell = tell, .user = user, .known = json_object()};
     request_init(&bare);
     s->clip = dk_clip_open(request->compare.clip, &options, err);
-    if (s->clip && identity_fingerprint(request->compare.clip, &bare, s->fingerprint, err))
+    if (s->clip && try_out(s->clip, err) &&
+        identity_fingerprint(request->compare.clip, &bare, s->fingerprint, err))
         return s;
     scores_close(s);
     return NULL;

@@ -313,7 +313,7 @@ void truth_judge(const struct truth *t, const char *prompt, const struct dk_imag
     bool known = caption_read(&t->captions, prompt, &caption);
     size_t colour = known ? caption.colour : caption_background(&t->captions, prompt);
     if (colour != CAPTION_NONE) answer->background = seen_background(t, image) == colour;
-    if (!known) return;
+    if (!known || image->width_px != image->height_px) return; /* trained on squares */
     float *picture = text_alloc(PIXELS * 3 * sizeof *picture);
     shrink(image, picture);
     low_pass(picture);

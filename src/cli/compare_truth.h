@@ -28,7 +28,7 @@ void truth_free(struct truth *truth);
 struct truth_answer {
     int background; /* 1: the corners are nearest to the named colour, 0: not; -1: not known */
     size_t rank;    /* of the named object, 1: nearest; of two the worse; 0: the prompt is not
-                       understood */
+                       understood, or the picture no square */
     const char *nearest[CAPTION_OBJECTS]; /* names; NULL beyond the prompt's objects */
 };
 void truth_judge(const struct truth *truth, const char *prompt, const struct dk_image *image,
