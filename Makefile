@@ -5,6 +5,7 @@
 #   make fuzz      libFuzzer on the readers, SECONDS=60 each
 #   make check-long  long runs: 1,000 pictures, killed and shared; 200 in one process
 #   make debug     the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make quality   what doing less work costs in quality, a table of the default model's pictures
 #   make bench     speed of kernels and of the default model
 #   make plugins   every scheduler as a shared object
 #   make install   PREFIX=/usr/local, DESTDIR respected
@@ -183,6 +184,9 @@ debug: setup
 	    $(MAKE) --no-print-directory -j$$(nproc) run-tests B=build/debug BIN=build/debug/darkroom OPT=-O1 \
 	    SAN='-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
 
+quality: all
+	@DARKROOM=$(CURDIR)/$(BIN) OUT=$(B)/quality tests/quality/less.sh
+
 bench: all $(BENCHES)
 	@for b in $(BENCHES); do $$b || exit 1; done
 
@@ -227,7 +231,7 @@ format:
 clean:
 	rm -rf build darkroom
 
-.PHONY: all setup demo check check-long run-tests fuzz debug bench plugins format install uninstall clean FORCE
+.PHONY: all setup demo check check-long run-tests fuzz debug bench quality plugins format install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d

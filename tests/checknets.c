@@ -680,6 +680,30 @@ static void check_lcm(struct bench *b)
     weights_close(plain);
 }
 
+/* Asked the same again, what was kept gives the same bytes, whatever the network has and lacks. */
+static void check_reuse(struct bench *b, const struct unet *unet, struct tensor x,
+                        const struct unet_conditioning *c, struct tensor want, const char *what)
+{
+    size_t bytes = (size_t)tensor_count(want) * sizeof *want.data;
+    for (int branch = 0; branch < unet_skips(unet); branch++) {
+        struct unet_saving saving = {.deep = true, .cross = true, .branch = branch};
+        struct unet_reuse *reuse =
+            unet_reuse_new(unet, &b->ops, &saving, x.dim[0], x.dim[1], x.dim[2]);
+        for (int taken = 0; reuse && taken < 2; taken++) {
+            struct tensor y =
+                unet_forward_reusing(unet, &b->ops, x, 321.5f, c, reuse, taken, taken);
+            CHECK(tensor_count(y) == tensor_count(want) && memcmp(y.data, want.data, bytes) == 0,
+                  "%s, branch %d: other bytes when asked again: %s", what, branch, b->err.message);
+        }
+    }
+    struct unet_saving merging = {.merge = 0.5};
+    struct unet_reuse *reuse =
+        unet_reuse_new(unet, &b->ops, &merging, x.dim[0], x.dim[1], x.dim[2]);
+    struct tensor y = unet_forward_reusing(unet, &b->ops, x, 321.5f, c, reuse, false, false);
+    CHECK(tensor_count(y) == tensor_count(want) && op_all_finite(&b->ops, y),
+          "%s: merging tokens: %s", what, b->err.message);
+}
+
 /*
  * A U-Net of other proportions: loads with this config, runs at an odd size and gives finite
  * values.
@@ -707,6 +731,7 @@ static void check_variant(struct bench *b, const struct edited *e, const struct 
         struct tensor y = unet_forward(unet, &b->ops, x, 321.5f, c);
         CHECK(tensor_count(y) == 10 * 7 * unet_out_channels(unet) && op_all_finite(&b->ops, y),
               "%s: %s", what, b->err.message);
+        check_reuse(b, unet, x, c, y, what);
     }
     arena_reset(&b->arena, mark);
     unet_free(unet);
