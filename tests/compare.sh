@@ -129,6 +129,10 @@ is "gaps" "$status" 0
 is "impossible cells are told" "$(grep -c '"state": "refused"' p/results.json)" 2
 is "possible settings" "$(column pictures p/results.csv | tr '\n' ' ')" '2 2 2 '
 
+# --- what saves work is a way of solving: the reference does without
+run small cat --steps 4 --schedulers ddim --seed 1 --deepcache 1,2 --tome 0,0.5 --tgate 0,2 -o w --dry-run
+prints '^8 settings, 8 cells, 0 finished, 1 references; '
+
 # --- the CLIP score
 clip=$root/tests/golden/clip/tiny
 ends 1 'nosuch-clip' "$dk" compare cat -m "$tiny" -o c --clip nosuch-clip

@@ -83,15 +83,19 @@ static bool read_vision_config(const json_t *object, const char *subject, struct
     return fields_ok(&f);
 }
 
-/* A file without config.json: heads of 64 channels, as in all released ones. */
+/*
+ * A file without config.json: heads of 64 channels up to ViT-L (width 1024), 16 heads beyond (1280,
+ * 1408 and 1664 of OpenCLIP's H, g and bigG), as in the released ones.
+ */
 static void guess_vision(const struct weights *weights, enum act act, struct vision_config *out)
 {
     const struct weight *w =
         weights_find(weights, "vision_model.embeddings.patch_embedding.weight");
     int64_t width = w && w->rank == 4 ? w->dim[0] : 0;
-    *out = (struct vision_config){.n_heads = width > 0 && width % 64 == 0 ? (int)(width / 64) : 1,
-                                  .act = act,
-                                  .norm_eps = 1e-5f};
+    int n_heads = width > 1024 && width % 16 == 0 ? 16
+                  : width > 0 && width % 64 == 0  ? (int)(width / 64)
+                                                  : 1;
+    *out = (struct vision_config){.n_heads = n_heads, .act = act, .norm_eps = 1e-5f};
 }
 
 /* config.json of a whole CLIP; NULL and no error where there is none, or one of another network. */
