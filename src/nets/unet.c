@@ -221,7 +221,7 @@ static struct tensor attend_kept(const struct pass *p, const struct attention *a
 {
     struct ops *o = p->ops;
     struct kept *kept = &p->reuse->cross[a->memory];
-    if (!p->cross || !kept_take(o, kept, x.dim[0], true)) {
+    if (!p->cross || !kept_take(o, kept, x.dim[0])) {
         size_t mark = arena_mark(o->arena);
         struct tensor h = look_around(p, a, op_norm(o, x, &a->norm, ACT_NONE), true);
         kept->n = x.dim[0];
@@ -433,8 +433,7 @@ struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struc
     struct pass p = {.unet = unet, .ops = o, .conditioning = conditioning};
     p.reuse = reuse;
     p.cross = cross;
-    p.deep =
-        deep && reuse && reuse->branch >= 0 && kept_take(o, &reuse->deep, conditioning->n, false);
+    p.deep = deep && reuse && reuse->branch >= 0 && kept_take(o, &reuse->deep, conditioning->n);
     p.n_wanted = p.deep ? reuse->branch + 1 : unet->n_skips;
     p.next = unet->n_skips - 1;
     p.time = time_embedding(unet, o, timestep, conditioning);

@@ -97,9 +97,8 @@ int unet_skips(const struct unet *unet); /* skip connections */
 /*
  * unet_forward with that. deep and cross: take them from earlier calls; what is not taken is
  * computed and kept, so a call with neither gives the bytes of unet_forward (but for merge). After
- * a call with both halves of guidance a call with the second alone takes deep features of its own
- * half, and of cross-attention the mean of both, as in T-GATE. What no earlier call has left for as
- * many samples is computed.
+ * a call with both halves of guidance a call with the second alone takes what its own half left.
+ * What no earlier call has left for as many samples is computed.
  */
 struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struct tensor x,
                                    float timestep, const struct unet_conditioning *conditioning,

@@ -89,11 +89,9 @@ struct unet_reuse {
     struct kept *cross; /* [n_memories] of [n, tokens, c], or NULL */
 };
 
-/*
- * The first n samples of what is kept; false where nothing fits. Of twice as many, which are both
- * halves of guidance, the mean or else the second half takes their place.
- */
-bool kept_take(const struct ops *o, struct kept *kept, int64_t n, bool mean);
+/* True if n samples are kept. Of twice as many, which are both halves of guidance, the second half
+ * remains. */
+bool kept_take(const struct ops *o, struct kept *kept, int64_t n);
 /* Keeps x, of whose k samples sample i is x[i % k]. */
 void kept_fill(const struct ops *o, struct kept *kept, struct tensor x, int64_t n);
 /* The part that is filled. */

@@ -27,16 +27,14 @@ void kept_fill(const struct ops *o, struct kept *kept, struct tensor x, int64_t 
         memcpy(kept->value.data + i * each, x.data + i % k * each, each * sizeof *x.data);
 }
 
-bool kept_take(const struct ops *o, struct kept *kept, int64_t n, bool mean)
+bool kept_take(const struct ops *o, struct kept *kept, int64_t n)
 {
     if (kept->n == n) return true;
     if (kept->n != 2 * n) return false;
     size_t half = (size_t)tensor_count(kept->value) / (size_t)kept->value.dim[0] * (size_t)n;
-    float *first = kept->value.data, *second = first + half;
+    float *first = kept->value.data;
     kept->n = n;
-    if (ops_dry(o)) return true;
-    for (size_t i = 0; i < half && mean; i++) first[i] = 0.5f * (first[i] + second[i]);
-    if (!mean) memcpy(first, second, half * sizeof *first);
+    if (!ops_dry(o)) memcpy(first, first + half, half * sizeof *first);
     return true;
 }
 
