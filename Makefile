@@ -35,7 +35,7 @@ LDLIBS   = $(PKG_LIBS) -ldl -lm
 LDFLAGS  += -fopenmp $(SAN)
 
 # instruction sets of other machines
-FOREIGN  := $(if $(filter x86_64 amd64,$(MACHINE)),,src/kernels/avx2.c) $(if $(filter aarch64 arm64,$(MACHINE)),,src/kernels/neon.c)
+FOREIGN  := $(if $(filter x86_64 amd64,$(MACHINE)),,src/kernels/avx2.c src/kernels/avx512.c) $(if $(filter aarch64 arm64,$(MACHINE)),,src/kernels/neon.c)
 LIB_SRC  := $(filter-out $(FOREIGN),$(sort $(wildcard src/base/*.c src/kernels/*.c src/ops/*.c src/files/*.c src/nets/*.c src/pipeline/*.c)))
 SCHED_SRC := $(sort $(wildcard schedulers/*.c))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c))
@@ -110,6 +110,13 @@ $(B)/tests/%: tests/%.c $(B)/libdarkroom.a
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(CPPFLAGS) -Iinclude -Isrc -Itests $(PKG_CFLAGS) $(BASE_CFLAGS) -MMD -MP -MF $@.d $(LDFLAGS) -rdynamic -o $@ $< \
 	    $(TEST_LIBS) $(B)/libdarkroom.a $(LDLIBS)
+
+# The AVX-512 kernels once more, their instructions modelled in plain C; compilers take minutes to optimise that.
+$(B)/obj/model512.o: src/kernels/avx512.c
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(CPPFLAGS) -Itests/model512 -Iinclude -Isrc -Dkernels_init_avx512=kernels_init_model512 $(BASE_CFLAGS) -O0 -g0 -MMD -MP -c -o $@ $<
+$(B)/tests/checkkernels: $(B)/obj/model512.o
+$(B)/tests/checkkernels: private TEST_LIBS = $(B)/obj/model512.o
 
 # The program without main, for the test of its own reader; and --wrap, with which the test makes requests for memory fail.
 $(B)/libcli.a: $(filter-out %/main.o,$(CLI_OBJ))
@@ -234,4 +241,4 @@ clean:
 .PHONY: all setup demo check check-long run-tests fuzz debug bench quality plugins format install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d
+-include $(LIB_OBJ:.o=.d) $(B)/obj/model512.d $(CLI_OBJ:.o=.d) $(TESTS:=.d) $(BENCHES:=.d) $(PLUGINS:=.d) $(B)/clip_table.d

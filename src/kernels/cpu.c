@@ -18,6 +18,14 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & CPUID_1_ECX_F16C);
 }
+
+/* The builtin answers yes only if the system keeps the registers too (opmask and both zmm bits of
+ * XCR0). */
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #endif
 
 static bool always(void)
@@ -34,6 +42,7 @@ static const struct {
     {"scalar", always, kernels_init_scalar},
 #if defined(__x86_64__)
     {"avx2", has_avx2, kernels_init_avx2},
+    {"avx512", has_avx512, kernels_init_avx512},
 #elif defined(__aarch64__)
     {"neon", always, kernels_init_neon},
 #endif

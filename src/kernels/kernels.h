@@ -52,7 +52,8 @@ struct gemm {
     bool geglu;
     const float *residual; /* laid out as c, or NULL */
     float *partial; /* [m][GEMM_PARTIAL] scratch, [m][GEMM_PANEL] for one panel; 32-byte aligned */
-    const float *next_b; /* the panels multiplied after these, fetched meanwhile; or NULL */
+    const float
+        *next_b; /* the panels multiplied after these; or NULL: then none is fetched ahead */
 };
 
 /* Columns that a panel gives. */
@@ -73,7 +74,7 @@ static inline struct gemm gemm_panels(const struct gemm *g, size_t first, size_t
     if (part.residual) part.residual += column;
     if (part.n > count * width) {
         part.n = count * width;
-        part.next_b = part.b + count * g->panel_stride;
+        if (part.next_b) part.next_b = part.b + count * g->panel_stride;
     }
     return part;
 }
