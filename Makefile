@@ -200,7 +200,7 @@ bench: all $(BENCHES)
 # Everything lies under $(PREFIX), staged under $(DESTDIR).
 TO         = $(DESTDIR)$(PREFIX)
 SO_VERSION = 0
-MODELS    := $(shell find $(filter-out models/train,$(wildcard models/*)) -type f ! -name '*.c' ! -name '*.py')
+MODELS    := $(shell find -L $(filter-out models/train,$(wildcard models/*)) -type f ! -name '*.c' ! -name '*.py')
 
 install: all
 	install -D -m 755 $(BIN) $(TO)/bin/darkroom

@@ -2,8 +2,9 @@
 
 Source(seed).sample() draws a 128 x 128 picture, its caption and what is in it. Nothing is stored but the
 art: pictures are cheap (4 ms) and their number has no end.
-Layouts, in pixels of the 128: plain (103-109 wide, centred), large (142-152), small (56-60, one of nine
+Layouts, in pixels of the 128: plain (104-108 wide, centred), large (144-150), small (57-60, one of nine
 places), pair (two objects side by side), two (the same object twice).
+Styles: as the art has it, black and white, or a silhouette.
 SPDX-License-Identifier: MIT
 """
 import io
@@ -22,7 +23,8 @@ FONT = "deb/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf"
 CLDR = "deb/usr/share/unicode/cldr/common/annotations/en.xml"
 EMOJI_JSON = "emoji/emoji.json"
 
-LAYOUTS = {"plain": .62, "large": .06, "small": .12, "pair": .13, "two": .07}  # shares of the samples
+LAYOUTS = {"plain": .42, "large": .06, "small": .22, "pair": .20, "two": .10}  # shares of the samples
+STYLES = {"": .84, "black and white": .08, "silhouette": .08}  # of the layouts with one object
 COLOR_PHRASES = [" on %a background", " on %a background", " on %s", ", %s background"]
 
 
@@ -52,6 +54,17 @@ def square_premultiplied(rgba):
     return out
 
 
+def restyle(sprite, style, ground):
+    """premultiplied float [h, w, 4] -> the same in another style, to lie on the colour ground"""
+    alpha, luma = sprite[..., 3:], np.array([.299, .587, .114], np.float32)
+    if style == "black and white":
+        return np.concatenate([np.repeat(sprite[..., :3] @ luma[:, None], 3, -1), alpha], -1)
+    if style == "silhouette":
+        ink = .08 if ground @ luma > .35 else .95
+        return np.concatenate([np.repeat(alpha * ink, 3, -1), alpha], -1)
+    return sprite
+
+
 class Source:
     """A seeded, endless source of samples. train=True leaves out the held-out combinations."""
 
@@ -74,13 +87,14 @@ class Source:
             return names[0]
         return self.random.choice(names[1:])
 
-    def paste(self, canvas, obj, size, cx, cy):
+    def paste(self, canvas, obj, size, cx, cy, style=""):
         """Put object number obj, size pixels wide, on canvas [128, 128, 3] around (cx, cy)."""
         size = int(round(size))
         filter_ = Image.LANCZOS if size < 136 else Image.BICUBIC
         planes = [Image.fromarray(self.sprites[obj][..., c], "F").resize((size, size), filter_)
                   for c in range(4)]
         sprite = np.clip(np.stack([np.asarray(p) for p in planes], -1), 0, 1)
+        sprite = restyle(sprite, style, canvas[0, 0])
         x0, y0 = int(round(cx - size / 2)), int(round(cy - size / 2))
         xa, ya = max(x0, 0), max(y0, 0)
         xb, yb = min(x0 + size, SIZE_PX), min(y0 + size, SIZE_PX)
@@ -99,30 +113,34 @@ class Source:
             if color == "white" or not any(self.forbidden(k, color) for k in keys):
                 return color
 
-    def draw(self, layout, keys, color, place="center"):
+    def draw(self, layout, keys, color, place="center", style=""):
         """-> float32 [128, 128, 3] in [0, 1]"""
         canvas, near = self.canvas(color), self.near
         i = self.keys.index(keys[0])
         if layout == "plain":
-            self.paste(canvas, i, near(106, 3), near(64, 1.5), near(64, 1.5))
+            self.paste(canvas, i, near(106, 2), near(64, 1), near(64, 1), style)
         elif layout == "large":
-            self.paste(canvas, i, near(147, 5), near(64, 2), near(64, 2))
+            self.paste(canvas, i, near(147, 3), near(64, 1), near(64, 1), style)
         elif layout == "small":
             cx = 34 if "left" in place else 94 if "right" in place else 64
             cy = 34 if "top" in place else 94 if "bottom" in place else 64
-            self.paste(canvas, i, near(58, 2), near(cx, 2), near(cy, 2))
+            self.paste(canvas, i, near(58.5, 1.5), near(cx, 1), near(cy, 1), style)
         elif layout == "pair":
-            self.paste(canvas, i, near(59, 2), near(33, 1.5), near(64, 2))
-            self.paste(canvas, self.keys.index(keys[1]), near(59, 2), near(95, 1.5), near(64, 2))
+            self.paste(canvas, i, near(59, 1.5), near(33, 1), near(64, 1))
+            self.paste(canvas, self.keys.index(keys[1]), near(59, 1.5), near(95, 1), near(64, 1))
         elif layout == "two":
-            size = near(59, 2)
-            self.paste(canvas, i, size, near(33, 2), near(64, 2))
-            self.paste(canvas, i, size, near(95, 2), near(64, 2))
+            size = near(59, 1.5)
+            self.paste(canvas, i, size, near(33, 1), near(64, 1))
+            self.paste(canvas, i, size, near(95, 1), near(64, 1))
         return canvas
 
-    def describe(self, layout, keys, color, place="center"):
+    def describe(self, layout, keys, color, place="center", style=""):
         pick = self.random.choice
         noun = self.name(keys[0])
+        if style == "black and white":
+            noun = style + " " + noun
+        elif style == "silhouette":
+            noun = "silhouette of " + with_article(noun)
         if layout == "plain":
             text = with_article(noun)
         elif layout == "large":
@@ -144,7 +162,7 @@ class Source:
         return text
 
     def pick(self, key=None):
-        """-> layout, keys, color, place: something training may show"""
+        """-> layout, keys, color, place, style: something training may show"""
         layout = self.random.choices(list(LAYOUTS), LAYOUTS.values())[0]
         keys = [key or self.random.choice(self.keys)]
         if layout == "pair":
@@ -152,7 +170,8 @@ class Source:
                       if k != keys[0] and not self.forbidden(keys[0], "and", k)]
             keys.append(self.random.choice(others))
         places = [p for p in PLACES if not self.forbidden(keys[0], "small", p)]
-        return layout, keys, self.pick_color(keys), self.random.choice(places)
+        style = "" if layout in ("pair", "two") else self.random.choices(list(STYLES), STYLES.values())[0]
+        return layout, keys, self.pick_color(keys), self.random.choice(places), style
 
     def sample(self, key=None):
         """-> uint8 [128, 128, 3], caption"""

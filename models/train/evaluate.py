@@ -1,6 +1,7 @@
 """evaluate - measure an exported model on the fixed list of prompts.tsv.
 
-  evaluate.py prompts                       write prompts.tsv anew (only when the vocabulary changed)
+  evaluate.py prompts                       write prompts.tsv, prompts-styled.tsv anew (only when the
+                                            vocabulary changed)
   evaluate.py real FOLDER                   the measures on true pictures, and on them after the VAE
   evaluate.py model FOLDER [--steps 1,2,4]  the measures on the model's pictures
 
@@ -10,6 +11,8 @@ top1, top5  share whose nearest reference in the VAE's latent space is the named
             the asked layout and colour; of a pair both halves must be right
 place, size share of small pictures whose object is nearest to the named of nine places; share of small,
             plain and large ones whose object's extent is nearest to the asked of the three sizes
+order       share of pairs whose left half is nearer to the first named object than to the second, and
+            whose right half is not
 speckle     standard deviation within the background, away from the object, 0..255
 sharpness   mean gradient where the object is, divided by that of the true composite
 psnr, ssim  against the best-matching true composite (27 sizes and positions)
@@ -33,8 +36,9 @@ from vocabulary import COLORS, OBJECTS, PLACES, is_held_out, with_article
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPTS = os.path.join(HERE, "prompts.tsv")
+STYLED = os.path.join(HERE, "prompts-styled.tsv")
 HALF = [("plain", 48), ("large", 12), ("small", 20), ("pair", 20)]  # per half of the list
-SIZES = {"plain": 106, "large": 147, "small": 58, "pair": 59}
+SIZES = {"plain": 106, "large": 147, "small": 58.5, "pair": 59}
 CORNER_PX = 8
 
 
@@ -75,14 +79,31 @@ def write_prompts():
         f.write("\n".join(lines) + "\n")
 
 
+def write_styled():
+    """Forty more: plain and large ones in the two styles that are not the art's own"""
+    rng, lines = random.Random(2025), []
+    for i in range(40):
+        layout, style = ("plain", "large")[i % 4 == 3], ("black and white", "silhouette")[i % 2]
+        (key,), color, _ = draw_prompt(rng, layout, False)
+        noun = OBJECTS[key][0]
+        text = "a %s%s" % ("large " if layout == "large" else "",
+                           "silhouette of " + with_article(noun) if style == "silhouette"
+                           else style + " " + noun)
+        lines.append("\t".join(["seen", layout, key, color, "center",
+                                text + " on %s background" % with_article(color), style]))
+    with open(STYLED, "w") as f:
+        f.write("\n".join(lines) + "\n")
+
+
 class Prompt:
     def __init__(self, line):
-        self.group, self.layout, keys, self.color, self.place, self.text = line.split("\t")
+        self.group, self.layout, keys, self.color, self.place, self.text, self.style = \
+            (line + "\t").split("\t")[:7]
         self.keys = keys.split("+")
 
 
-def read_prompts(count=None):
-    with open(PROMPTS) as f:
+def read_prompts(path, count=None):
+    with open(path) as f:
         prompts = [Prompt(line) for line in f.read().strip().split("\n")]
     if count and count < len(prompts):
         prompts = [prompts[i] for i in np.linspace(0, len(prompts) - 1, count).astype(int)]
@@ -113,7 +134,7 @@ class Truth:
         for slot, obj in enumerate(objects):
             if obj is not None:
                 x, y = self.center(p, slot)
-                self.source.paste(canvas, obj, SIZES[p.layout] + grow, x + dx, y + dy)
+                self.source.paste(canvas, obj, SIZES[p.layout] + grow, x + dx, y + dy, p.style)
         return canvas
 
     def mask(self, p):
@@ -124,9 +145,9 @@ class Truth:
 
     def candidates(self, p):
         """The 27 composites a training picture of this prompt may have been, about."""
-        step = 3 if p.layout != "large" else 5
+        step = 3 if p.layout == "large" else 2
         return [self.picture(p, grow=g, dx=dx, dy=dy) for g in (-step, 0, step)
-                for dx in (-1.5, 0, 1.5) for dy in (-1.5, 0, 1.5)]
+                for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
 
 
 def dilate(mask, radius):
@@ -247,16 +268,19 @@ class References:
 
     def pixels(self, p, slot):
         """[objects, 32, 32, 3] on the asked colour, from renderings over black and over white"""
+        def renderings(color):
+            return np.stack([shrink(self.truth.picture(p, self.objects(slot, i, p), color=color))
+                             for i in range(len(self.truth.source.keys))])
+        if p.style:  # a silhouette's ink depends on the ground
+            return renderings(None)
         key = (p.layout, p.place, slot)
         if key not in self.sprites:
-            self.sprites[key] = [np.stack([
-                shrink(self.truth.picture(p, self.objects(slot, i, p), color=np.full(3, ground)))
-                for i in range(len(self.truth.source.keys))]) for ground in (0, 1)]
+            self.sprites[key] = [renderings(np.full(3, ground)) for ground in (0, 1)]
         black, white = self.sprites[key]
         return black + (white - black) * (np.array(COLORS[p.color], np.float32) / 255)
 
     def encoded(self, p, slot, chosen):
-        keys = [(p.layout, p.color, p.place, slot, i) for i in chosen]
+        keys = [(p.layout, p.style, p.color, p.place, slot, i) for i in chosen]
         new = [k for k in keys if k not in self.latents]
         if new:
             z = encode(self.model, [self.truth.picture(p, self.objects(slot, k[-1], p)) for k in new])
@@ -277,6 +301,16 @@ class References:
             distance = ((self.encoded(p, slot, chosen) - latent)[..., columns] ** 2).sum((1, 2, 3))
             ranks.append(int((distance < distance[0]).sum()))
         return max(ranks)
+
+
+    def is_in_order(self, p, latent):
+        """Of the two named objects, is the left half nearer to the first and the right half to the second?"""
+        own = [self.truth.source.keys.index(key) for key in p.keys]
+        for slot, columns in enumerate((slice(0, 8), slice(8, 16))):
+            distance = ((self.encoded(p, slot, own) - latent)[..., columns] ** 2).sum((1, 2, 3))
+            if distance.argmin() != slot:
+                return False
+        return True
 
 
 def kernel_distance(a, b):
@@ -314,7 +348,9 @@ class Judge:
             row["speckle"] = float(picture[background].std(0).mean() * 255)
         if p.layout == "small":
             row["place"] = place_is_right(p, self.truth, picture)
-        if p.layout != "pair":
+        if p.layout == "pair":
+            row["order"] = self.references.is_in_order(p, latent)
+        else:
             row["size"] = size_is_right(p, self.truth, picture)
         return row
 
@@ -327,7 +363,8 @@ class Judge:
         def mean(name, keep=lambda r: True):
             values = [r[name] for r in rows if name in r and keep(r)]
             return float(np.mean(values)) if values else float("nan")
-        names = ["background", "top1", "top5", "place", "size", "speckle", "sharpness", "psnr", "ssim"]
+        names = ["background", "top1", "top5", "place", "size", "order", "speckle", "sharpness", "psnr",
+                 "ssim"]
         out = {n: mean(n) for n in names}
         for group in ("seen", "unseen"):
             for n in ("top1", "top5"):
@@ -340,7 +377,7 @@ class Judge:
 
 def show(label, r):
     percent = ["background", "top1_seen", "top5_seen", "top1_unseen", "top5_unseen", "top1_plain",
-               "top1_large", "top1_small", "top1_pair", "place", "size"]
+               "top1_large", "top1_small", "top1_pair", "place", "size", "order"]
     print(label + "  " + "  ".join("%s %.0f %%" % (k, 100 * r[k]) for k in percent))
     print(" " * len(label) + "  " + "  ".join("%s %.3f" % (k, r[k]) for k in
                                               ["speckle", "sharpness", "psnr", "ssim", "kid"]), flush=True)
@@ -366,7 +403,8 @@ def main():
     p.add_argument("what", choices=["prompts", "real", "model"])
     p.add_argument("folder", nargs="?")
     p.add_argument("--steps", default="1,2,4,8,25,50")
-    p.add_argument("--guidance", type=float, default=4.0)
+    p.add_argument("--guidance", type=float, default=1.5)
+    p.add_argument("--prompts", default=PROMPTS, help="the list; prompts-styled.tsv has the styles")
     p.add_argument("--count", type=int, help="only so many of the prompts, evenly spread")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--with-real", action="store_true", help="model: measure true pictures first")
@@ -374,8 +412,9 @@ def main():
     p.add_argument("--sheet", help="picture of the first steps' results")
     args = p.parse_args()
     if args.what == "prompts":
-        return write_prompts()
-    prompts, model = read_prompts(args.count), Model(args.folder)
+        write_prompts()
+        return write_styled()
+    prompts, model = read_prompts(args.prompts, args.count), Model(args.folder)
     judge = Judge(model, prompts)
 
     def results():

@@ -1,5 +1,5 @@
 """export - checkpoints -> a folder in the diffusers layout, f16 safetensors.
-usage: export.py OUT [--unet CHECKPOINT] [--vae CHECKPOINT] [--scheduler ddim|lcm]
+usage: export.py OUT [--unet CHECKPOINT] [--vae CHECKPOINT] [--scheduler ddim|lcm] [--beside FOLDER]
 SPDX-License-Identifier: MIT
 """
 import argparse
@@ -66,7 +66,7 @@ SCHEDULERS = {
 
 
 PREFERENCES = {  # darkroom.json: what the program uses when nobody says otherwise
-    "ddim": {"steps": 20, "guidance": 3.0},
+    "ddim": {"steps": 20, "guidance": 1.5},
     "lcm": {"steps": 4, "guidance": 1.0},
 }
 
@@ -133,6 +133,17 @@ def export_tiny(out, checkpoint):
     print("%s: %d samples, %.2f MB" % (folder, tiny["samples"], folder_mb(folder)))
 
 
+def link_parts(out, beside):
+    """Replace the parts that the folder beside has too by links: only the U-Net differs."""
+    for part in ("text_encoder", "tokenizer", "vae", "vae_tiny", "references.png"):
+        path, target = os.path.join(out, part), os.path.join(beside, part)
+        if os.path.islink(path):
+            os.remove(path)
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.exists(target):
+            os.symlink(os.path.relpath(target, out), path)
+
+
 def folder_mb(folder):
     return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder)
                for f in files) / 1e6
@@ -148,6 +159,7 @@ def main():
     p.add_argument("--tiny", default=os.path.join(WORK_DIR, "tiny/last.pt"),
                    help="export the tiny decoder too if the file exists")
     p.add_argument("--scheduler", default="ddim", choices=list(SCHEDULERS))
+    p.add_argument("--beside", help="link the parts this folder has, keep only the U-Net")
     args = p.parse_args()
 
     unet = torch.load(args.unet, map_location="cpu")
@@ -166,6 +178,8 @@ def main():
     save_safetensors(args.out + "/text_encoder/model.safetensors", unet["average"]["text"])
     if os.path.exists(args.tiny):
         export_tiny(args.out, args.tiny)
+    if args.beside:
+        link_parts(args.out, args.beside)
     size = folder_mb(args.out)
     print("%s: %d samples, %.1f MB" % (args.out, unet["samples"], size))
     if size > LIMIT_MB:

@@ -2,7 +2,7 @@
 
 Model(folder) loads it; ddim() is the teacher's sampler, lcm() the student's. The starting latent of
 picture i is torch's normal noise for seed + i, as in the program (--seed): the two can be compared.
-usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 4] [--lcm]
+usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 1.5] [--lcm]
 SPDX-License-Identifier: MIT
 """
 import argparse
@@ -72,7 +72,7 @@ class Model:
         return a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
 
     @torch.no_grad()
-    def ddim(self, prompts, steps=25, guidance=4.0, seed=0, x=None):
+    def ddim(self, prompts, steps=25, guidance=1.5, seed=0, x=None):
         """-> scaled latents [n, 4, h, w]"""
         context, empty = self.context(prompts), self.context([""] * len(prompts))
         x = self.noise(len(prompts), seed) if x is None else x
@@ -99,7 +99,7 @@ class Model:
             a = self.alpha_bar[times[i + 1]]
             x = a.sqrt() * x0 + (1 - a).sqrt() * torch.randn(x0.shape, generator=generator)
 
-    def draw(self, prompts, steps, guidance=4.0, seed=0, lcm=None, batch=16):
+    def draw(self, prompts, steps, guidance=1.5, seed=0, lcm=None, batch=16):
         """-> pixels uint8 [n, h, w, 3] and latents"""
         lcm = self.is_lcm if lcm is None else lcm
         latents = []
@@ -145,7 +145,7 @@ def main():
     p.add_argument("out")
     p.add_argument("--prompts", help="a file, one prompt a line; otherwise 16 built-in ones")
     p.add_argument("--steps", type=int, default=25)
-    p.add_argument("--guidance", type=float, default=4.0)
+    p.add_argument("--guidance", type=float, default=1.5)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--columns", type=int, default=8)
     args = p.parse_args()

@@ -4,7 +4,8 @@
   unet.py train   v-prediction with the caption dropped for one sample in ten    -> unet/last.pt
 
 The text encoder stays at its random start except for the token embeddings. Trained jointly from the usual
-start it collapsed (the outputs for different captions differed by 0.1 %) and prompts were ignored.
+start it collapsed (the outputs for different captions differed by 0.1 %) and prompts were ignored. Once
+prompts work, --text-lr trains the rest of it too.
 SPDX-License-Identifier: MIT
 """
 import argparse
@@ -83,11 +84,11 @@ def init_nets(unet, text):
             layer.bias.zero_()
 
 
-def make_nets():
+def make_nets(whole_text=False):
     unet, text = UNet2DConditionModel(UNET_CONFIG), CLIPTextModel(TEXT_CONFIG)
     init_nets(unet, text)
     for name, p in text.named_parameters():
-        p.requires_grad_("token_embedding" in name)
+        p.requires_grad_(whole_text or "token_embedding" in name)
     return unet, text
 
 
@@ -123,15 +124,17 @@ def column(values):
 
 def train(args):
     latents, ids = load_cache(args.latents)
-    unet, text = make_nets()
+    unet, text = make_nets(args.text_lr > 0)
     print("U-Net %.2f M, text encoder %.2f M parameters, %d latents" % (
         count_parameters(unet) / 1e6, count_parameters(text) / 1e6, len(latents)), flush=True)
     trainer = hogwild.Trainer(args.out, dict(unet=unet, text=text), args.lr, args.batch,
-                              ema=args.ema, configs=dict(unet=UNET_CONFIG, text=TEXT_CONFIG))
+                              ema=args.ema, configs=dict(unet=UNET_CONFIG, text=TEXT_CONFIG),
+                              scale={"text." + k: args.text_lr for k, _ in text.named_parameters()
+                                     if "token_embedding" not in k})
     trainer.resume(args.resume)
     alpha_bar = alpha_bars()
     snr = alpha_bar / (1 - alpha_bar)
-    weight = (snr + 1).clamp(max=5) / (snr + 1)  # min-SNR-5 for v (Hang et al. 2023)
+    weight = (snr + 1).clamp(max=args.snr) / (snr + 1)  # min-SNR for v (Hang et al. 2023)
     empty = empty_caption()
 
     def make_loss(rank):
@@ -165,6 +168,9 @@ def main():
     p.add_argument("--ema", type=float, default=.999, help="per update")
     p.add_argument("--drop", type=float, default=.1, help="share of captions left out")
     p.add_argument("--share-high", type=float, default=.42, help="share of timesteps above 600")
+    p.add_argument("--snr", type=float, default=5, help="more weighs the cleaner timesteps more")
+    p.add_argument("--text-lr", type=float, default=0,
+                   help="train the whole text encoder at this share of the learning rate")
     p.add_argument("--seed", type=int, default=500000)
     p.add_argument("--processes", type=int, default=2)
     args = p.parse_args()

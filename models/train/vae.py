@@ -238,7 +238,8 @@ def train_first(args):
 
 def train_grow(args):
     """The decoder sees latents with noise, as a U-Net's are never quite clean: it learns to draw the clean
-    picture that is nearest. (Noise in units of the latents' own deviation; a third of them stay clean.)"""
+    picture that is nearest. (Noise in units of the latents' own deviation; a third of them stay clean.)
+    With --unet most latents are noised further and denoised by that U-Net: its own faults, to be forgiven."""
     small = load_vae(args.small, VAE64_CONFIG)
     net = grow(small)
     print("%.2f M parameters" % (count_parameters(net) / 1e6), flush=True)
@@ -254,12 +255,17 @@ def train_grow(args):
                               ema=0.995, configs=dict(vae=VAE_CONFIG), decay_share=.5)
     trainer.resume(args.resume)
 
-    def decoder_loss(x, z):
+    spoil = denoiser(args.unet) if args.unet else None
+
+    def decoder_loss(x, z, captions):
         sigma = (torch.rand(len(z), 1, 1, 1) * 1.5 - .5).clamp(min=0) * args.noise
+        if spoil and random.random() < .75:
+            z = spoil(z, captions)
+            sigma *= .2
         y = net.decode(z + sigma * torch.randn_like(z) / SCALING_FACTOR)
         return picture_loss(y, x, 1, 1, .5), dict(psnr=psnr(y.detach(), x))
 
-    def encoder_loss(x, z):
+    def encoder_loss(x, z, captions):
         mean, log_variance = net.encode(x)
         error = ((mean - z) * SCALING_FACTOR)
         return (error ** 2).mean() + error.abs().mean() + 1e-3 * (log_variance + 5).abs().mean(), \
@@ -269,13 +275,36 @@ def train_grow(args):
         source = Source(args.seed + rank + 2 * int(trainer.samples))
 
         def loss_of(done):
-            x = to_tensor([source.sample()[0] for _ in range(args.batch)])
+            pictures, captions = zip(*(source.sample() for _ in range(args.batch)))
+            x = to_tensor(pictures)
             with torch.no_grad():
                 z = small.encode(halve(x))[0]
-            return decoder_loss(x, z) if args.part == "decoder" else encoder_loss(x, z)
+            return (decoder_loss if args.part == "decoder" else encoder_loss)(x, z, captions)
         return loss_of
 
     trainer.run(make_loss, args.samples, args.processes, log_every=25)
+
+
+def denoiser(path):
+    """-> function(latents, captions): latents as the U-Net of a checkpoint leaves them, two DDIM steps after
+    noise of t = 30 to 300"""
+    from tokenizer import Tokenizer
+    from unet import alpha_bars, column, load_nets
+    unet, text, _ = load_nets(path)
+    tokenizer, alpha_bar = Tokenizer(), alpha_bars()
+
+    @torch.no_grad()
+    def spoil(z, captions):
+        context = text(torch.tensor([tokenizer(c) for c in captions]))
+        t = torch.randint(30, 300, (len(z),))
+        x0, eps = z * SCALING_FACTOR, torch.randn_like(z)
+        for now in (t, t // 3):
+            a = column(alpha_bar[now])
+            x = a.sqrt() * x0 + (1 - a).sqrt() * eps
+            v = unet(x, now, context)
+            x0, eps = a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
+        return x0 / SCALING_FACTOR
+    return spoil
 
 
 def load_vae(path, config, average=True):
@@ -318,6 +347,7 @@ def main():
     p.add_argument("--samples", type=int, default=50000, help="pictures to see in all")
     p.add_argument("--batch", type=int, default=4, help="pictures per process and update")
     p.add_argument("--noise", type=float, default=.35, help="grow: most noise on the latents")
+    p.add_argument("--unet", help="grow: a checkpoint; most latents pass through this U-Net")
     p.add_argument("--lr", type=float, default=2e-4)
     p.add_argument("--seed", type=int, default=1000)
     p.add_argument("--processes", type=int, default=2)
