@@ -24,6 +24,7 @@ CLDR = "deb/usr/share/unicode/cldr/common/annotations/en.xml"
 EMOJI_JSON = "emoji/emoji.json"
 
 LAYOUTS = {"plain": .42, "large": .06, "small": .22, "pair": .20, "two": .10}  # shares of the samples
+SIZES = {"plain": 106, "large": 147, "small": 58.5, "pair": 59, "two": 59}  # width of an object, pixels
 STYLES = {"": .84, "black and white": .08, "silhouette": .08}  # of the layouts with one object
 COLOR_PHRASES = [" on %a background", " on %a background", " on %s", ", %s background"]
 
@@ -52,6 +53,23 @@ def square_premultiplied(rgba):
     out = np.zeros((136, 136, 4), np.float32)
     out[4:132] = x
     return out
+
+
+def centers(layout, place="center"):
+    """Where the objects of a layout lie: [(x, y)], from left to right"""
+    if layout in ("pair", "two"):
+        return [(33, 64), (95, 64)]
+    if layout == "small":
+        return [(34 if "left" in place else 94 if "right" in place else 64,
+                 34 if "top" in place else 94 if "bottom" in place else 64)]
+    return [(64, 64)]
+
+
+def styled(noun, style):
+    """How a caption names an object in a style"""
+    if style == "silhouette":
+        return "silhouette of " + with_article(noun)
+    return style + " " + noun if style else noun
 
 
 def restyle(sprite, style, ground):
@@ -116,31 +134,17 @@ class Source:
     def draw(self, layout, keys, color, place="center", style=""):
         """-> float32 [128, 128, 3] in [0, 1]"""
         canvas, near = self.canvas(color), self.near
-        i = self.keys.index(keys[0])
-        if layout == "plain":
-            self.paste(canvas, i, near(106, 2), near(64, 1), near(64, 1), style)
-        elif layout == "large":
-            self.paste(canvas, i, near(147, 3), near(64, 1), near(64, 1), style)
-        elif layout == "small":
-            cx = 34 if "left" in place else 94 if "right" in place else 64
-            cy = 34 if "top" in place else 94 if "bottom" in place else 64
-            self.paste(canvas, i, near(58.5, 1.5), near(cx, 1), near(cy, 1), style)
-        elif layout == "pair":
-            self.paste(canvas, i, near(59, 1.5), near(33, 1), near(64, 1))
-            self.paste(canvas, self.keys.index(keys[1]), near(59, 1.5), near(95, 1), near(64, 1))
-        elif layout == "two":
-            size = near(59, 1.5)
-            self.paste(canvas, i, size, near(33, 1), near(64, 1))
-            self.paste(canvas, i, size, near(95, 1), near(64, 1))
+        jitter = {"plain": 2, "large": 3}.get(layout, 1.5)
+        size = near(SIZES[layout], jitter)
+        for slot, (x, y) in enumerate(centers(layout, place)):
+            if layout == "pair" and slot:
+                size = near(SIZES[layout], jitter)  # two of the same are of one size
+            self.paste(canvas, self.keys.index(keys[slot % len(keys)]), size, near(x, 1), near(y, 1), style)
         return canvas
 
     def describe(self, layout, keys, color, place="center", style=""):
         pick = self.random.choice
-        noun = self.name(keys[0])
-        if style == "black and white":
-            noun = style + " " + noun
-        elif style == "silhouette":
-            noun = "silhouette of " + with_article(noun)
+        noun = styled(self.name(keys[0]), style)
         if layout == "plain":
             text = with_article(noun)
         elif layout == "large":

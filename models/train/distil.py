@@ -15,7 +15,7 @@ import torch
 
 from sample import boundary
 from settings import TEXT_CONFIG, UNET_CONFIG, WORK_DIR
-from unet import LATENTS, alpha_bars, column, empty_caption, load_cache, load_nets
+from unet import LATENTS, alpha_bars, column, empty_caption, from_v, load_cache, load_nets
 
 GRID_STEPS = 50
 
@@ -25,7 +25,7 @@ def consistency(net, x, t, context, alpha_bar):
     v = net(x, t, context)
     a = column(alpha_bar[t])
     c_skip, c_out = (column(c) for c in boundary(t.float()))
-    return c_skip * x + c_out * (a.sqrt() * x - (1 - a).sqrt() * v)
+    return c_skip * x + c_out * from_v(x, v, a)[0]
 
 
 def train(args):
@@ -51,7 +51,7 @@ def train(args):
         v = without + args.guidance * (with_text - without)
         a, b = column(alpha_bar[t]), column(alpha_bar[next_t.clamp(min=0)])
         b = torch.where(column(next_t) < 0, torch.ones_like(b), b)
-        x0, eps = a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
+        x0, eps = from_v(x, v, a)
         return b.sqrt() * x0 + (1 - b).sqrt() * eps
 
     def make_loss(rank):

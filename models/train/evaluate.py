@@ -29,7 +29,7 @@ import hogwild  # first: it sets the number of threads
 import numpy as np
 import torch
 
-from data import SIZE_PX, Source, sheet, to_tensor
+from data import SIZE_PX, SIZES, Source, centers, sheet, styled, to_tensor
 from sample import Model
 from vae import psnr
 from vocabulary import COLORS, OBJECTS, PLACES, is_held_out, with_article
@@ -38,7 +38,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPTS = os.path.join(HERE, "prompts.tsv")
 STYLED = os.path.join(HERE, "prompts-styled.tsv")
 HALF = [("plain", 48), ("large", 12), ("small", 20), ("pair", 20)]  # per half of the list
-SIZES = {"plain": 106, "large": 147, "small": 58.5, "pair": 59}
 CORNER_PX = 8
 
 
@@ -85,10 +84,8 @@ def write_styled():
     for i in range(40):
         layout, style = ("plain", "large")[i % 4 == 3], ("black and white", "silhouette")[i % 2]
         (key,), color, _ = draw_prompt(rng, layout, False)
-        noun = OBJECTS[key][0]
-        text = "a %s%s" % ("large " if layout == "large" else "",
-                           "silhouette of " + with_article(noun) if style == "silhouette"
-                           else style + " " + noun)
+        noun = styled(OBJECTS[key][0], style)
+        text = "a large " + noun if layout == "large" else with_article(noun)
         lines.append("\t".join(["seen", layout, key, color, "center",
                                 text + " on %s background" % with_article(color), style]))
     with open(STYLED, "w") as f:
@@ -118,22 +115,13 @@ class Truth:
     def __init__(self):
         self.source = Source(0, train=False)
 
-    def center(self, p, slot=0):
-        if p.layout == "pair":
-            return (33, 64) if slot == 0 else (95, 64)
-        if p.layout == "small":
-            return (34 if "left" in p.place else 94 if "right" in p.place else 64,
-                    34 if "top" in p.place else 94 if "bottom" in p.place else 64)
-        return 64, 64
-
     def picture(self, p, objects=None, grow=0, dx=0, dy=0, color=None):
         """float [128, 128, 3]; objects overrides the prompt's, None in a slot leaves it empty"""
         rgb = np.array(COLORS[p.color], np.float32) / 255 if color is None else color
         canvas = np.tile(rgb, (SIZE_PX, SIZE_PX, 1)).astype(np.float32)
         objects = [self.source.keys.index(k) for k in p.keys] if objects is None else objects
-        for slot, obj in enumerate(objects):
+        for obj, (x, y) in zip(objects, centers(p.layout, p.place)):
             if obj is not None:
-                x, y = self.center(p, slot)
                 self.source.paste(canvas, obj, SIZES[p.layout] + grow, x + dx, y + dy, p.style)
         return canvas
 
@@ -217,13 +205,12 @@ def object_box(picture):
     return (x0 + x1) / 2, (y0 + y1) / 2, max(x1 - x0, y1 - y0)
 
 
-def place_is_right(p, truth, picture):
+def place_is_right(p, picture):
     found = object_box(picture)
     if found is None:
         return False
     def distance(place):
-        q = Prompt("\t".join(["", "small", p.keys[0], p.color, place, ""]))
-        x, y = truth.center(q)
+        x, y = centers("small", place)[0]
         return (x - found[0]) ** 2 + (y - found[1]) ** 2
     return min(PLACES, key=distance) == p.place
 
@@ -302,7 +289,6 @@ class References:
             ranks.append(int((distance < distance[0]).sum()))
         return max(ranks)
 
-
     def is_in_order(self, p, latent):
         """Of the two named objects, is the left half nearer to the first and the right half to the second?"""
         own = [self.truth.source.keys.index(key) for key in p.keys]
@@ -347,7 +333,7 @@ class Judge:
         if background.sum() > 200:
             row["speckle"] = float(picture[background].std(0).mean() * 255)
         if p.layout == "small":
-            row["place"] = place_is_right(p, self.truth, picture)
+            row["place"] = place_is_right(p, picture)
         if p.layout == "pair":
             row["order"] = self.references.is_in_order(p, latent)
         else:
@@ -369,7 +355,7 @@ class Judge:
         for group in ("seen", "unseen"):
             for n in ("top1", "top5"):
                 out[n + "_" + group] = mean(n, lambda r: r["group"] == group)
-        for layout in SIZES:
+        for layout, _ in HALF:
             out["top1_" + layout] = mean("top1", lambda r: r["layout"] == layout)
         out["kid"] = kernel_distance(self.real, latents)
         return out

@@ -133,14 +133,22 @@ def export_tiny(out, checkpoint):
     print("%s: %d samples, %.2f MB" % (folder, tiny["samples"], folder_mb(folder)))
 
 
+SHARED = ("text_encoder", "tokenizer", "vae", "vae_tiny", "references.png")  # by a student and its teacher
+
+
+def remove_links(out):
+    """What is written later must not go through the links of an earlier run into the folder beside."""
+    for part in SHARED:
+        if os.path.islink(os.path.join(out, part)):
+            os.remove(os.path.join(out, part))
+
+
 def link_parts(out, beside):
     """Replace the parts that the folder beside has too by links: only the U-Net differs."""
-    for part in ("text_encoder", "tokenizer", "vae", "vae_tiny", "references.png"):
+    for part in SHARED:
         path, target = os.path.join(out, part), os.path.join(beside, part)
-        if os.path.islink(path):
-            os.remove(path)
-        shutil.rmtree(path, ignore_errors=True)
         if os.path.exists(target):
+            shutil.rmtree(path, ignore_errors=True)
             os.symlink(os.path.relpath(target, out), path)
 
 
@@ -169,6 +177,7 @@ def main():
         encoder = torch.load(args.vae_encoder, map_location="cpu")["average"]["vae"]
         weights = {k: encoder[k] if k.startswith(("encoder.", "quant_conv.")) else v
                    for k, v in weights.items()}
+    remove_links(args.out)
     export_configs(args.out, unet["configs"]["unet"], unet["configs"]["text"],
                    vae["configs"]["vae"], args.scheduler)
     export_tokenizer(args.out)

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from data import SIZE_PX, load_sprites, square_premultiplied
+from data import SIZE_PX, SIZES, centers, load_sprites, square_premultiplied
 from vocabulary import COLORS, OBJECTS, PLACES, plural
 
 NAME, KEYWORD, SCHEMA = "references.png", "darkroom-references", "darkroom-references-1"
@@ -42,12 +42,6 @@ def sheet(tiles):
     return out.transpose(0, 2, 1, 3, 4).reshape(rows * TILE, COLUMNS * TILE, 3)
 
 
-def place(name):
-    """The centre of a small object, as data.Source.draw has it without jitter."""
-    return [34 if "left" in name else 94 if "right" in name else 64,
-            34 if "top" in name else 94 if "bottom" in name else 64]
-
-
 def plurals(noun):
     """As captions have it, and as English has it."""
     if noun.endswith(("s", "x", "sh", "ch")):
@@ -61,18 +55,20 @@ def plurals(noun):
 
 def describe():
     """What captions say (data.Source.describe) and what they mean (data.Source.draw, without jitter)."""
-    beside = [[33, 64], [95, 64]]
+    def layout(name, **more):
+        at = {} if name == "small" else {"at": centers(name)}
+        return {"size": round(SIZES[name]), **at, **more}
     return {
         "schema": SCHEMA, "canvas": SIZE_PX, "tile": TILE, "columns": COLUMNS,
         "objects": [{"key": key, "names": names, "plurals": [p for n in names for p in plurals(n)]}
                     for key, names in OBJECTS.items()],
         "colours": {name: list(rgb) for name, rgb in COLORS.items()},
-        "plain": {"size": 106, "at": [[64, 64]]},
-        "large": {"size": 147, "at": [[64, 64]], "words": ["large", "big", "huge"]},
-        "small": {"size": 58, "words": ["small", "tiny", "little"],
-                  "places": {name: place(name) for name in PLACES}},
-        "pair": {"size": 59, "at": beside},
-        "two": {"size": 59, "at": beside},
+        "plain": layout("plain"),
+        "large": layout("large", words=["large", "big", "huge"]),
+        "small": layout("small", words=["small", "tiny", "little"],
+                        places={name: centers("small", name)[0] for name in PLACES}),
+        "pair": layout("pair"),
+        "two": layout("two"),
         "styles": {"black and white": "gray", "silhouette of": "silhouette"},
     }
 

@@ -16,7 +16,7 @@ from data import sheet, to_pixels
 from export import load_safetensors
 from nets import AutoencoderKL, CLIPTextModel, UNet2DConditionModel
 from tokenizer import Tokenizer
-from unet import alpha_bars
+from unet import alpha_bars, from_v
 
 
 def trailing(steps, train_steps=1000):
@@ -68,8 +68,7 @@ class Model:
             v = self.unet(torch.cat([x, x]), torch.full((2 * n,), t), torch.cat([context, empty]))
             with_text, without = v.chunk(2)
             v = without + guidance * (with_text - without)
-        a = self.alpha_bar[t]
-        return a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
+        return from_v(x, v, self.alpha_bar[t])
 
     @torch.no_grad()
     def ddim(self, prompts, steps=25, guidance=1.5, seed=0, x=None):

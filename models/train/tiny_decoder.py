@@ -21,6 +21,7 @@ import torch
 
 import vae
 from data import Source, halve, sheet, to_pixels, to_tensor
+from export import export_tiny
 from nets import AutoencoderTiny, TinyBlock, count_parameters
 from settings import SCALING_FACTOR, TINY_CONFIG, VAE64_CONFIG, WORK_DIR
 
@@ -138,7 +139,6 @@ def main():
     elif args.stage == "check":
         check(args)
     else:
-        from export import export_tiny
         export_tiny(args.folder, os.path.join(args.out, "last.pt"))
 
 

@@ -122,6 +122,12 @@ def column(values):
     return values[:, None, None, None]
 
 
+def from_v(x, v, alpha_bar):
+    """-> the clean latent and the noise that v-prediction finds in x"""
+    a = alpha_bar
+    return a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
+
+
 def train(args):
     latents, ids = load_cache(args.latents)
     unet, text = make_nets(args.text_lr > 0)

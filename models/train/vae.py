@@ -287,9 +287,9 @@ def train_grow(args):
 
 def denoiser(path):
     """-> function(latents, captions): latents as the U-Net of a checkpoint leaves them, two DDIM steps after
-    noise of t = 30 to 300"""
+    noise of t = 30 to 300. (unet.py imports this file, hence the imports here.)"""
     from tokenizer import Tokenizer
-    from unet import alpha_bars, column, load_nets
+    from unet import alpha_bars, column, from_v, load_nets
     unet, text, _ = load_nets(path)
     tokenizer, alpha_bar = Tokenizer(), alpha_bars()
 
@@ -302,7 +302,7 @@ def denoiser(path):
             a = column(alpha_bar[now])
             x = a.sqrt() * x0 + (1 - a).sqrt() * eps
             v = unet(x, now, context)
-            x0, eps = a.sqrt() * x - (1 - a).sqrt() * v, a.sqrt() * v + (1 - a).sqrt() * x
+            x0, eps = from_v(x, v, a)
         return x0 / SCALING_FACTOR
     return spoil
 
