@@ -56,17 +56,9 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* How far the arena may be filled by the decoder when the rest of a run fills it so far. */
-static size_t decode_limit(const struct dk_model *model, size_t other_bytes)
-{
-    if (model->max_memory_bytes) return model->max_memory_bytes;
-    size_t share = system_memory_bytes() / MEMORY_DECODE_SHARE;
-    return larger(larger(MEMORY_DECODE_MIN, share), other_bytes);
-}
-
-/* As render.c goes through a group; answers the limit for the decoder. */
-static size_t lay_out_run(const struct dk_model *model, struct ops *o,
-                          const struct memory_request *r)
+/* As render.c goes through a group, up to the decoder. */
+static void lay_out_latents(const struct dk_model *model, struct ops *o,
+                            const struct memory_request *r)
 {
     int f = vae_factor(model->vae);
     int64_t n = (int64_t)r->n, rows = r->guided ? 2 * n : n, h = r->height_px / f;
@@ -90,9 +82,14 @@ static size_t lay_out_run(const struct dk_model *model, struct ops *o,
     arena_reset(o->arena, mark);
     lay_out_calls(model, o, r, c);
     arena_reset(o->arena, mark);
-    size_t limit = decode_limit(model, o->arena->peak_bytes);
-    decoder_run(model, o, NULL, h, w, (struct decoder_way){r->tiny_decoder, r->vae_tiling, limit});
-    return limit;
+}
+
+static void lay_out_decode(const struct dk_model *model, struct ops *o,
+                           const struct memory_request *r, size_t limit_bytes)
+{
+    int f = vae_factor(model->vae);
+    decoder_run(model, o, NULL, r->height_px / f, r->width_px / f,
+                (struct decoder_way){r->tiny_decoder, r->vae_tiling, limit_bytes});
 }
 
 /* Operations that only count memory. */
@@ -122,19 +119,21 @@ static size_t dry_close(struct dry_run *d)
     return bytes;
 }
 
-static size_t lay_out(const struct dk_model *model, const struct memory_request *request,
-                      size_t *decode_limit_bytes)
+/* How far the arena may be filled by the decoder when the rest of a run fills it so far. */
+static size_t limit_beside(const struct dk_model *model, size_t other_bytes)
 {
-    struct dry_run d;
-    if (!dry_open(&d, model)) return SIZE_MAX;
-    *decode_limit_bytes = lay_out_run(model, &d.ops, request);
-    return dry_close(&d);
+    if (model->max_memory_bytes) return model->max_memory_bytes;
+    size_t share = system_memory_bytes() / MEMORY_DECODE_SHARE;
+    return larger(larger(MEMORY_DECODE_MIN, share), other_bytes);
 }
 
 size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request)
 {
-    size_t limit;
-    return lay_out(model, request, &limit);
+    struct dry_run d;
+    if (!dry_open(&d, model)) return SIZE_MAX;
+    lay_out_latents(model, &d.ops, request);
+    lay_out_decode(model, &d.ops, request, limit_beside(model, d.arena.peak_bytes));
+    return dry_close(&d);
 }
 
 /* Clearly within the least limit, so that the rest of the run need not be looked at: most pictures
@@ -142,11 +141,20 @@ size_t memory_work_bytes(const struct dk_model *model, const struct memory_reque
 static bool decodes_in_little(const struct dk_model *model, const struct memory_request *r)
 {
     struct dry_run d;
-    int f = vae_factor(model->vae);
     if (!dry_open(&d, model)) return false;
-    decoder_run(model, &d.ops, NULL, r->height_px / f, r->width_px / f,
-                (struct decoder_way){r->tiny_decoder, r->vae_tiling, 0});
+    lay_out_decode(model, &d.ops, r, 0);
     return dry_close(&d) <= MEMORY_DECODE_MIN / 2;
+}
+
+size_t memory_decode_limit(const struct dk_model *model, const struct memory_request *request)
+{
+    struct dry_run d;
+    if (model->max_memory_bytes) return model->max_memory_bytes;
+    if (decodes_in_little(model, request) || !dry_open(&d, model)) return 0;
+    lay_out_latents(model, &d.ops, request);
+    size_t limit = limit_beside(model, d.arena.peak_bytes);
+    dry_close(&d);
+    return limit;
 }
 
 static size_t largest_part_bytes(const struct dk_model *model)
@@ -170,14 +178,9 @@ static bool tiles_help(const struct dk_model *model, const struct memory_request
 bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err)
 {
     size_t limit = model->max_memory_bytes;
-    request->decode_limit_bytes = 0;
-    if (limit == 0) {
-        if (!decodes_in_little(model, request))
-            lay_out(model, request, &request->decode_limit_bytes);
-        return true;
-    }
+    if (limit == 0) return true;
     for (;; request->n--) {
-        size_t bytes = lay_out(model, request, &request->decode_limit_bytes);
+        size_t bytes = memory_work_bytes(model, request);
         if (bytes <= limit) {
             model->stream_weights = largest_part_bytes(model) > limit - bytes;
             return true;

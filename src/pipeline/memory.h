@@ -11,19 +11,10 @@ struct memory_request {
     bool guided, vae_tiling, tiny_decoder;
     bool guided_in_part; /* some calls ask for the prompts alone */
     int width_px, height_px;
-    size_t decode_limit_bytes; /* of the arena (decoder_way); 0: not yet found, or any */
     struct unet_saving saving; /* what calls leave for later ones */
 };
 struct memory_request memory_request_of(const struct dk_settings *job, size_t n, size_t n_chunks,
                                         bool guided);
-
-/*
- * Where no limit was given, decoding still works in bands of rows (vae_chain.h) rather than take
- * more memory than the U-Net did or than this, whichever is more: an eighth of the machine's, but
- * not below 1 GB. The picture is the same.
- */
-#define MEMORY_DECODE_MIN   ((size_t)1 << 30)
-#define MEMORY_DECODE_SHARE 8
 
 /*
  * Peak of the arena over text, U-Net and decode, weights and their cache not counted: everything is
@@ -32,9 +23,19 @@ struct memory_request memory_request_of(const struct dk_settings *job, size_t n,
 size_t memory_work_bytes(const struct dk_model *model, const struct memory_request *request);
 
 /*
- * Lowers request->n until it fits into the model's limit, and finds request->decode_limit_bytes for
- * the decoder. False (DK_ERROR_MEMORY, with the bytes needed) when not even one picture does.
+ * Lowers request->n until it fits into the model's limit. False (DK_ERROR_MEMORY, with the bytes
+ * needed) when not even one picture does.
  */
 bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err);
+
+/*
+ * How far the decoder may fill the arena (decoder_way); 0: any. Where no limit was given, decoding
+ * still works in bands of rows (vae_chain.h) rather than take more memory than the U-Net did or
+ * than this, whichever is more: an eighth of the machine's, but not below 1 GB. The picture is the
+ * same.
+ */
+#define MEMORY_DECODE_MIN   ((size_t)1 << 30)
+#define MEMORY_DECODE_SHARE 8
+size_t memory_decode_limit(const struct dk_model *model, const struct memory_request *request);
 
 #endif

@@ -42,9 +42,9 @@ struct group {
     size_t first, n; /* number of the first job within the whole call, and how many run here */
     struct sampler *sampler;
     bool guided;
-    size_t decode_limit_bytes; /* what memory_fit found */
+    size_t decode_limit_bytes; /* memory_decode_limit */
     int64_t h, w, c;           /* of the latent */
-    struct tensor x; /* [n, h, w, c] */
+    struct tensor x;           /* [n, h, w, c] */
     struct job_state states[MAX_GROUP];
     struct unet_conditioning *conditioning;
     struct unet_conditioning
@@ -446,7 +446,7 @@ bool dk_render(struct dk_model *model, const struct dk_settings *jobs, size_t n_
         struct memory_request request = memory_request_of(g.jobs, g.n, n_chunks, g.guided);
         good = good && memory_fit(model, &request, err);
         g.n = request.n;
-        g.decode_limit_bytes = request.decode_limit_bytes;
+        g.decode_limit_bytes = good ? memory_decode_limit(model, &request) : 0;
         size_t mark = arena_mark(&model->arena);
         good = good && group_run(&g, n_chunks, images ? images + first : NULL);
         group_free(&g);
