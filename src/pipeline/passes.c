@@ -34,6 +34,11 @@ bool passes_save(const struct unet_saving *saving)
     return saving->merge > 0 || saving->deep || saving->cross;
 }
 
+bool passes_guided_in_part(const struct dk_settings *job)
+{
+    return job->guidance_from > 0 || job->guidance_to < 1;
+}
+
 static bool guided_at(const struct dk_settings *job, int call, int n_calls)
 {
     double at = (double)call / n_calls;

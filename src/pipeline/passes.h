@@ -28,6 +28,9 @@ struct unet_saving passes_saving(const struct dk_settings *job);
 /* True if any call reuses something or tokens are merged. */
 bool passes_save(const struct unet_saving *saving);
 
+/* Whether a guided job leaves guidance out in part of its run. */
+bool passes_guided_in_part(const struct dk_settings *job);
+
 /* All sampler_calls calls of a job, guided or not as a whole; the caller frees them. NULL on
  * failure. */
 struct pass_plan *passes_new(const struct dk_settings *job, bool guided,

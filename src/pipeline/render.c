@@ -182,7 +182,7 @@ static bool condition(struct group *g, size_t n_chunks)
     const float *ids = pooled_width > 0 ? &time_ids[0][0] : NULL;
     float guidance = (float)g->jobs[0].guidance;
     g->conditioning = unet_condition(model->unet, &g->ops, context, pooled, ids, guidance);
-    bool in_part = memory_request_of(&g->jobs[0], g->n, n_chunks, g->guided).guided_in_part;
+    bool in_part = g->guided && passes_guided_in_part(&g->jobs[0]);
     if (!g->conditioning || !in_part) return g->conditioning != NULL;
     context = second_half(context);
     if (pooled_width > 0) pooled = second_half(pooled);
