@@ -54,8 +54,7 @@ static bool open_at(struct dk_model *model, const char *path, struct dk_error *e
 bool decoder_open(struct dk_model *model, const struct dk_model_options *options,
                   struct dk_error *err)
 {
-    model->tiny_given = options->taesd != NULL;
-    model->tiny_draws = options->taesd && !options->taesd_preview_only;
+    if (options->taesd) model->default_decoder = options->taesd_preview_only ? "vae" : "tiny";
     if (options->taesd) return open_at(model, options->taesd, err);
     char *own = path_join(model->path, PART);
     if (!own) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
@@ -72,8 +71,7 @@ bool decoder_is_tiny(const struct dk_settings *settings)
 bool decoder_resolve(const struct dk_model *model, struct dk_settings *settings,
                      struct dk_error *err)
 {
-    if (!settings->decoder && model->tiny_given)
-        settings->decoder = model->tiny_draws ? "tiny" : "vae";
+    if (!settings->decoder) settings->decoder = model->default_decoder;
     if (settings->decoder && !decoder_is_tiny(settings) && strcmp(settings->decoder, "vae") != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT, "decoder: \"%s\" is unknown; give vae or tiny",
                        settings->decoder);

@@ -45,7 +45,7 @@ struct dk_model {
     int64_t latent_channels;
     double scaling_factor, shift; /* latents are (z - shift) * scaling_factor */
     double tiny_scaling_factor, tiny_shift; /* the same for the tiny decoder: 1 and 0 */
-    bool tiny_given, tiny_draws; /* by --taesd; and not for previews only */
+    const char *default_decoder; /* of the options; NULL: nobody said, which is the VAE */
     int native_width_px, native_height_px;
     int n_steps;
     double guidance;

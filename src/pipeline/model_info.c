@@ -28,12 +28,12 @@ static void describe_part(const char *name, const struct weights *weights,
 
 static size_t work_bytes(const struct dk_model *model, int width_px, int height_px)
 {
-    const struct memory_request request = {.n = 1,
-                                           .n_chunks = 1,
-                                           .guided = model->guidance > 1,
-                                           .tiny_decoder = model->tiny_draws,
-                                           .width_px = width_px,
-                                           .height_px = height_px};
+    struct dk_settings job;
+    dk_settings_default(&job);
+    job.width_px = width_px;
+    job.height_px = height_px;
+    job.decoder = model->default_decoder;
+    const struct memory_request request = memory_request_of(&job, 1, 1, model->guidance > 1);
     return memory_work_bytes(model, &request);
 }
 
