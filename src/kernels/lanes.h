@@ -19,6 +19,10 @@
  *   v_clear_less(a, b, v)    0 where a < b, else v; v_clear_greater likewise
  *   v_times_power(v, n)      v 2^n by adding n, whole, to the exponent
  *   v_highest(v)             the largest lane
+ *   v_from_f16(p), v_from_bf16(p), v_from_i8(p)   LANES values of that type
+ *   f16_at(p)                one value
+ *   v_fetch(p), v_fetch_next(p)   ask for the cache line of p, far ahead or for soon
+ *   v_transpose(r)           rows r[LANES] become columns
  *   dvec, d_load, d_store, d_add, d_fma   LANES / 2 doubles; d_widen(p) makes them from floats
  *   vec8                     eight floats in whatever form, with
  *   e_low(v), e_high(v)      the first and last eight of 16 floats in v[16 / LANES]
@@ -30,6 +34,7 @@
 #include "kernels/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Vectors in 16 floats, in eight (at least one). */
 enum { IN_16 = 16 / LANES, IN_8 = LANES < 8 ? 8 / LANES : 1 };
@@ -149,6 +154,61 @@ static inline vec v_act(vec x, enum act act)
         return v_relu(x);
     default:
         return x;
+    }
+}
+
+/* ---- weights ---- */
+
+static void unpack(enum dtype dtype, float *out, const void *row, size_t k)
+{
+    const unsigned char *p = row;
+    size_t i = 0;
+    switch (dtype) {
+    case DTYPE_F32:
+        memcpy(out, row, k * sizeof(float));
+        return;
+    case DTYPE_F16:
+        for (; i + 32 <= k; i += 32) {
+            /* The caller goes through many rows in pieces: ask for this row's next piece, which no
+             * stride predicts. */
+            v_fetch_next(p + 2 * (i + k));
+            for (size_t j = i; j < i + 32; j += LANES) v_store(out + j, v_from_f16(p + 2 * j));
+        }
+        for (; i + LANES <= k; i += LANES) v_store(out + i, v_from_f16(p + 2 * i));
+        break;
+    case DTYPE_BF16:
+        for (; i + LANES <= k; i += LANES) v_store(out + i, v_from_bf16(p + 2 * i));
+        break;
+    case DTYPE_Q8_0:
+        for (; i < k; i += 32, p += 34) {
+            vec d = v_set(f16_at(p));
+            for (size_t j = 0; j < 32; j += LANES)
+                v_store(out + i + j, v_mul(d, v_from_i8(p + 2 + j)));
+        }
+        return;
+    default:
+        break;
+    }
+    if (i < k)
+        dtype_unpack(dtype, out + i,
+                     p + i / dtype_info(dtype)->block_values * dtype_info(dtype)->block_bytes,
+                     k - i);
+}
+
+static void pack(float *out, const float *rows, size_t ld, size_t n, size_t k)
+{
+    size_t i = 0;
+    for (; n == GEMM_PANEL && i + LANES <= k; i += LANES) {
+        for (size_t part = 0; part < GEMM_PANEL; part += LANES) {
+            vec r[LANES];
+            for (size_t j = 0; j < LANES; j++) r[j] = v_load(rows + (part + j) * ld + i);
+            v_transpose(r);
+            for (size_t j = 0; j < LANES; j++) v_store(out + (i + j) * GEMM_PANEL + part, r[j]);
+        }
+    }
+    for (; i < k; i++) {
+        for (size_t j = 0; j < GEMM_PANEL; j++)
+            out[i * GEMM_PANEL + j] = j < n ? rows[j * ld + i] : 0.0f;
     }
 }
 
