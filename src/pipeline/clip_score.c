@@ -1,13 +1,12 @@
 /* clip_score.c - how well a picture fits a text, by a CLIP with both towers. */
 /* SPDX-License-Identifier: MIT */
-#include "base/system.h"
 #include "files/image.h"
 #include "files/json.h"
-#include "kernels/kernels.h"
 #include "nets/vision.h"
 #include "pipeline/config.h"
 #include "pipeline/fields.h"
 #include "pipeline/find.h"
+#include "pipeline/model.h"
 #include "pipeline/prompt.h"
 #include "pipeline/resize.h"
 
@@ -21,10 +20,8 @@
  * text    -> ids -> text tower -> end token, normed, projected ─┴> 100 max(cosine, 0)
  */
 
-#define CLIP_TABLE   "clip/merges.bin"
 #define MAX_JSON     (1u << 20)
 #define MAX_DEPTH    16
-#define MAX_THREADS  1024
 #define CACHED_TEXTS 64
 #define RESAMPLE_PIL 3 /* what Pillow numbers bicubic */
 #define MAX_SIDE_PX  4096
@@ -205,8 +202,7 @@ static bool open_tokenizer(struct dk_clip *clip, const char *path,
     if (vocabulary && folder && path_exists(vocabulary)) {
         clip->tokenizer = tokenizer_open_folder(folder, err);
     } else {
-        char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
-                                        : find_in_models(CLIP_TABLE);
+        char *table = find_clip_table(options->data_dir);
         if (table)
             clip->tokenizer = tokenizer_open_table(table, clip_vocabulary(clip->text), err);
         else
@@ -226,19 +222,6 @@ static bool open_tokenizer(struct dk_clip *clip, const char *path,
         "together",
         path, (long long)tokenizer_vocabulary(clip->tokenizer),
         (long long)clip_vocabulary(clip->text));
-}
-
-static bool open_device(struct dk_clip *clip, const struct dk_model_options *options,
-                        struct dk_error *err)
-{
-    if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
-        return dk_fail(err, DK_ERROR_ARGUMENT, "threads: %d is not possible; give 1 to %d",
-                       options->n_threads, MAX_THREADS);
-    clip->n_threads = options->n_threads > 0 ? options->n_threads : system_cores();
-    clip->kernels = malloc(sizeof *clip->kernels);
-    if (!clip->kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
-    kernels_init(clip->kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
-    return arena_open(&clip->arena, options->max_memory_bytes, err);
 }
 
 static bool check_kind(const struct weights *weights, const char *path, struct dk_error *err)
@@ -265,7 +248,8 @@ struct dk_clip *dk_clip_open(const char *path, const struct dk_model_options *op
     clip->weights = weights_open_clip(path, err);
     if (clip->weights && check_kind(clip->weights, path, err) && open_networks(clip, path, err) &&
         read_preprocessor(clip, path, err) && open_tokenizer(clip, path, options, err) &&
-        open_device(clip, options, err))
+        model_choose_device(options, &clip->kernels, &clip->n_threads, err) &&
+        arena_open(&clip->arena, options->max_memory_bytes, err))
         return clip;
     dk_clip_close(clip);
     return NULL;

@@ -125,6 +125,11 @@ char *find_in_models(const char *name)
     return search.found;
 }
 
+char *find_clip_table(const char *data_dir)
+{
+    return data_dir ? path_join(data_dir, CLIP_TABLE) : find_in_models(CLIP_TABLE);
+}
+
 static bool visit_for_list(void *user, const char *folder)
 {
     char *text = user;

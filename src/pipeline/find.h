@@ -16,6 +16,10 @@
 /* The path of NAME in the models folders, or NULL; free it with free(). Never an error. */
 char *find_in_models(const char *name);
 
+/* The built-in tokenizer: in data_dir, or where that is NULL in the models folders. Likewise. */
+#define CLIP_TABLE "clip/merges.bin"
+char *find_clip_table(const char *data_dir);
+
 /* "DIR/NAME", or NULL when memory is out; free it with free(). */
 char *path_join(const char *dir, const char *name);
 bool path_is_folder(const char *path);

@@ -19,7 +19,6 @@
     ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
 #define CACHE_SHARE 8   /* of a limit, one part at most goes to them */
 #define MAX_THREADS 1024
-#define CLIP_TABLE  "clip/merges.bin"
 
 #define CLIP_VOCABULARY 49408
 #define CLIP_SMALLEST   514 /* bytes, in a word and at its end, and the two special tokens */
@@ -149,8 +148,7 @@ static struct tokenizer *open_built_in(const struct dk_model *model,
                                        bool first, struct dk_error *err)
 {
     struct tokenizer *tokenizer = NULL;
-    char *table = options->data_dir ? path_join(options->data_dir, CLIP_TABLE)
-                                    : find_in_models(CLIP_TABLE);
+    char *table = find_clip_table(options->data_dir);
     if (n < CLIP_SMALLEST)
         dk_fail(err, DK_ERROR_MODEL,
                 "%s: the model brings no tokenizer and has %lld tokens, fewer than the %d any "
@@ -399,16 +397,23 @@ static void set_numbers(struct dk_model *model, const struct config_unet *unet,
     model->zero_negative = model->family->zero_negative || unet_pooled_width(model->unet) > 0;
 }
 
-static bool open_device(struct dk_model *model, const struct dk_model_options *options,
-                        struct dk_error *err)
+bool model_choose_device(const struct dk_model_options *options, struct kernels **kernels,
+                         int *n_threads, struct dk_error *err)
 {
     if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
         return dk_fail(err, DK_ERROR_ARGUMENT, "threads: %d is not possible; give 1 to %d",
                        options->n_threads, MAX_THREADS);
-    model->n_threads = options->n_threads > 0 ? options->n_threads : system_cores();
-    model->kernels = malloc(sizeof *model->kernels);
-    if (!model->kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
-    kernels_init(model->kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
+    *n_threads = options->n_threads > 0 ? options->n_threads : system_cores();
+    *kernels = malloc(sizeof **kernels);
+    if (!*kernels) return dk_fail(err, DK_ERROR_MEMORY, "kernels: out of memory");
+    kernels_init(*kernels, options->scalar_kernels ? KERNELS_SCALAR : 0);
+    return true;
+}
+
+static bool open_device(struct dk_model *model, const struct dk_model_options *options,
+                        struct dk_error *err)
+{
+    if (!model_choose_device(options, &model->kernels, &model->n_threads, err)) return false;
     size_t limit = options->max_memory_bytes, cache = CACHE_BYTES;
     if (limit && limit / CACHE_SHARE < cache) cache = limit / CACHE_SHARE;
     model->max_memory_bytes = limit ? limit - cache : 0;

@@ -64,6 +64,10 @@ struct dk_model {
     size_t n_strings;
 };
 
+/* The kernels, which the caller frees, and the number of threads that the options ask for. */
+bool model_choose_device(const struct dk_model_options *options, struct kernels **kernels,
+                         int *n_threads, struct dk_error *err);
+
 /* Operations that record their failure in err and stop when *cancel is not 0. */
 struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct dk_error *err);
 
