@@ -31,19 +31,17 @@ static bool open_at(struct dk_model *model, const char *path, struct dk_error *e
     struct config_tiny config = {.scaling_factor = 1};
     struct weights *all = weights_open(path, err);
     if (!all) return false;
-    if (model->n_parts == DK_MAX_PARTS) {
+    if (!model_add_part(model, PART, all)) {
         weights_close(all);
         return dk_fail(err, DK_ERROR_MODEL, "%s: one part more than a model has", path);
     }
-    model->part_names[model->n_parts] = PART;
-    model->parts[model->n_parts++] = all;
     struct weights *weights = weights_part(all, PART);
     if (!weights)
         return dk_fail(err, DK_ERROR_MODEL,
                        "%s: is %s, expected a tiny decoder (TAESD or an AutoencoderTiny)", path,
                        weights_kind_name(weights_kind(all)));
-    char *beside = path_is_folder(path) ? path_join(path, "config.json") : NULL;
-    bool good = !beside || !path_exists(beside) || config_read_tiny(beside, &config, err);
+    char *beside = find_config(path);
+    bool good = !beside || config_read_tiny(beside, &config, err);
     free(beside);
     if (good) model->tiny = tiny_load(&config.net, weights, err);
     model->tiny_scaling_factor = config.scaling_factor;

@@ -40,6 +40,14 @@ bool path_exists(const char *path)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+char *find_config(const char *path)
+{
+    char *config = path_is_folder(path) ? path_join(path, "config.json") : NULL;
+    if (config && path_exists(config)) return config;
+    free(config);
+    return NULL;
+}
+
 /*
  * The folder the running program lies in, without a slash at the end; "" when the system does not tell.
  * Where /proc is not mounted, the name the program was started by must do.

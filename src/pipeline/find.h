@@ -27,5 +27,7 @@ bool path_is_file(const char *path);
 /* Whether anything has that name, a link to nothing included: what is there and cannot be read is an
  * error, not an absence. */
 bool path_exists(const char *path);
+/* The config.json of a folder of weights, or NULL; free it with free(). */
+char *find_config(const char *path);
 
 #endif

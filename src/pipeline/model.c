@@ -58,21 +58,12 @@ const char *model_own_string(struct dk_model *model, const char *text, struct dk
     return model->strings[model->n_strings++] = copy;
 }
 
-static bool remember_part(struct dk_model *model, const char *name, struct weights *weights)
+bool model_add_part(struct dk_model *model, const char *name, struct weights *weights)
 {
     if (model->n_parts == DK_MAX_PARTS) return false;
     model->part_names[model->n_parts] = name;
     model->parts[model->n_parts++] = weights;
     return true;
-}
-
-/* The config.json beside a file or in a folder of weights, or NULL. */
-static char *config_beside(const char *path)
-{
-    char *config = path_is_folder(path) ? path_join(path, "config.json") : NULL;
-    if (config && path_exists(config)) return config;
-    free(config);
-    return NULL;
 }
 
 /*
@@ -85,14 +76,14 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
     source->folder = path_join(model->path, name);
     if (!source->folder) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
     bool in_folder = !model->checkpoint && path_is_folder(source->folder);
-    if (in_folder) source->config = config_beside(source->folder);
+    if (in_folder) source->config = find_config(source->folder);
     if (replacement || in_folder) {
         const char *path = replacement ? replacement : source->folder;
         struct weights *all = weights_open(path, err);
         if (!all) return false;
-        remember_part(model, name, all);
+        model_add_part(model, name, all);
         source->weights = weights_part(all, name);
-        char *beside = replacement ? config_beside(replacement) : NULL;
+        char *beside = replacement ? find_config(replacement) : NULL;
         if (beside) {
             free(source->config);
             source->config = beside;
@@ -103,14 +94,13 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
     } else if (model->checkpoint) {
         source->weights = weights_part(model->checkpoint, name);
         source->numbers = config_beside_part(model->beside, name);
-        if (source->weights) remember_part(model, name, source->weights);
+        if (source->weights) model_add_part(model, name, source->weights);
     }
     if (source->weights || optional) return true;
-    const char *option = strcmp(name, "unet") == 0  ? "--unet"
-                         : strcmp(name, "vae") == 0 ? "--vae"
-                                                    : "--text-encoder";
-    return dk_fail(err, DK_ERROR_MODEL, "%s: the model has no %s; add it, or give one with %s",
-                   model->path, name, option);
+    /* check_parts saw it */
+    return dk_fail(err, DK_ERROR_MODEL,
+                   "%s: %s was there and is gone; let the model alone while it is opened",
+                   model->path, name);
 }
 
 /* A tokenizer's file as dk_convert put it into a single file; text NULL: there is none. */
@@ -577,8 +567,7 @@ void model_release(const struct dk_model *model, const char *part)
 {
     for (size_t i = 0; i < model->n_parts; i++) {
         if (strncmp(model->part_names[i], part, strlen(part)) != 0) continue;
-        if (weights_total_bytes(model->parts[i]) >= RELEASE_BYTES)
-            weights_release(model->parts[i]);
+        if (weights_total_bytes(model->parts[i]) >= RELEASE_BYTES) weights_release(model->parts[i]);
     }
 }
 

@@ -68,6 +68,9 @@ struct dk_model {
 bool model_choose_device(const struct dk_model_options *options, struct kernels **kernels,
                          int *n_threads, struct dk_error *err);
 
+/* Weights that are the model's from now on; false when it has as many parts as it can. */
+bool model_add_part(struct dk_model *model, const char *name, struct weights *weights);
+
 /* Operations that record their failure in err and stop when *cancel is not 0. */
 struct ops model_ops(struct dk_model *model, const volatile int *cancel, struct dk_error *err);
 
