@@ -175,7 +175,7 @@ static void print_model_json(const struct dk_model_info *info, const char *work_
     json_decref(object);
 }
 
-/* The work memory is that of --size where it is given; size becomes its text. */
+/* The work memory is that of --size where it is given, else the native one; size is its text. */
 static bool get_info(const struct dk_model *model, const struct dk_settings *settings,
                      struct dk_model_info *info, char *size, size_t size_bytes,
                      struct dk_error *err)
@@ -184,6 +184,7 @@ static bool get_info(const struct dk_model *model, const struct dk_settings *set
     int width_px = settings->width_px ? settings->width_px : info->native_width_px;
     int height_px = settings->height_px ? settings->height_px : info->native_height_px;
     snprintf(size, size_bytes, "%dx%d", width_px, height_px);
+    if (width_px == info->native_width_px && height_px == info->native_height_px) return true;
     return dk_model_work_bytes(model, width_px, height_px, &info->work_bytes, err);
 }
 
