@@ -2,10 +2,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/memory.h"
 #include "pipeline/prediction.h"
+#include "pipeline/resolve.h"
 
 #include <stdio.h>
-
-#define MAX_SIDE_PX 16384
 
 static void describe_part(const char *name, const struct weights *weights,
                           struct dk_part_info *part)
@@ -41,12 +40,12 @@ bool dk_model_work_bytes(const struct dk_model *model, int width_px, int height_
                          struct dk_error *err)
 {
     int multiple = vae_factor(model->vae);
-    if (width_px < 1 || height_px < 1 || width_px > MAX_SIDE_PX || height_px > MAX_SIDE_PX ||
-        width_px % multiple != 0 || height_px % multiple != 0)
+    if (width_px < 1 || height_px < 1 || width_px > RESOLVE_MAX_SIDE_PX ||
+        height_px > RESOLVE_MAX_SIDE_PX || width_px % multiple != 0 || height_px % multiple != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT,
                        "size: %dx%d is not possible with this model; both sides must be multiples "
                        "of %d up to %d",
-                       width_px, height_px, multiple, MAX_SIDE_PX);
+                       width_px, height_px, multiple, RESOLVE_MAX_SIDE_PX);
     *n_bytes = work_bytes(model, width_px, height_px);
     return true;
 }

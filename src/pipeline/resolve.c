@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SIDE_PX   16384
 #define MAX_CLIP_SKIP 64
 
 void dk_settings_default(struct dk_settings *settings)
@@ -68,11 +67,11 @@ bool resolve_guided(const struct dk_model *model, const struct dk_settings *job)
  * or an error that names the nearest sizes that work. */
 static bool check_side(const char *name, int px, int multiple, struct dk_error *err)
 {
-    if (px < multiple || px > MAX_SIDE_PX)
+    if (px < multiple || px > RESOLVE_MAX_SIDE_PX)
         return dk_fail(err, DK_ERROR_ARGUMENT,
                        "size: a %s of %d pixels is not possible with this model; choose "
                        "between %d and %d",
-                       name, px, multiple, MAX_SIDE_PX / multiple * multiple);
+                       name, px, multiple, RESOLVE_MAX_SIDE_PX / multiple * multiple);
     if (px % multiple != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT,
                        "size: the %s of %d pixels is not a multiple of %d, which this model "

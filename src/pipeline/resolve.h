@@ -14,6 +14,8 @@ struct sampler *resolve_sampler(const struct dk_model *model, const struct dk_se
  * U-Net as a number. */
 bool resolve_guided(const struct dk_model *model, const struct dk_settings *job);
 
+#define RESOLVE_MAX_SIDE_PX 16384 /* of a picture */
+
 /*
  * How many of the jobs, from the first on, can run as one group (at most max), and how many chunks
  * of text it takes. Only jobs that need the same number of chunks run together: padding would
