@@ -7,10 +7,11 @@
  * Each instruction set's file includes this after its primitives, all static inline so that no code
  * of one set can be linked into another:
  *
- *   LANES, vec               4, 8 or 16; so many floats
+ *   LANES, vec               8 or 16; so many floats
  *   v_set(x), v_load(p), v_store(p, v)
  *   v_load_first(p, n)       the first n lanes; the others are 0 and not read; n may be beyond
- * LANES v_store_first(p, v, n)   likewise v_first(v, n, other)     lanes from n on are other's
+ *   v_store_first(p, v, n)   likewise
+ *   v_first(v, n, other)     lanes from n on are other's
  *   v_add v_sub v_mul v_div  (a, b)
  *   v_max(a, b), v_min(a, b) a > b ? a : b, a < b ? a : b
  *   v_fma(a, b, c)           a b + c, v_fms a b - c, v_fnma c - a b; rounded once
@@ -36,8 +37,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Vectors in 16 floats, in eight (at least one). */
-enum { IN_16 = 16 / LANES, IN_8 = LANES < 8 ? 8 / LANES : 1 };
+/* Vectors in 16 floats. */
+enum { IN_16 = 16 / LANES };
 
 /* ---- functions of a vector ---- */
 
@@ -313,17 +314,16 @@ static void moments(double *sum, double *sum_sq, const float *x, size_t rows, si
     }
 }
 
-/* Of left values, those in vector j of the next eight (or 16, in steps of span). */
-static inline size_t part_of(size_t left, size_t span, size_t j)
-{
-    size_t end = left < span ? left : span;
-    return end > j * LANES ? end - j * LANES : 0;
-}
-
 static inline float sum_of_32(const vec s[32 / LANES])
 {
     const vec *t = s + IN_16;
     return e_sum(e_add(e_add(e_low(s), e_high(s)), e_add(e_low(t), e_high(t))));
+}
+
+/* At most eight of the values left: further ones belong to the next partial sums. */
+static inline size_t eight_of(size_t left)
+{
+    return left < 8 ? left : 8;
 }
 
 static void layer_norm(float *y, const float *x, size_t n, float eps, const float *weight,
@@ -337,12 +337,7 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
     for (; i + 32 <= n; i += 32) {
         for (size_t j = 0; j < IN_32; j++) s[j] = v_add(s[j], v_load(x + i + j * LANES));
     }
-    for (; i < n; i += 8) {
-        for (size_t j = 0; j < IN_8; j++) {
-            size_t part = part_of(n - i, 8, j);
-            if (part > 0) s[j] = v_add(s[j], v_load_first(x + i + j * LANES, part));
-        }
-    }
+    for (; i < n; i += 8) s[0] = v_add(s[0], v_load_first(x + i, eight_of(n - i)));
     const vec mean = v_set(sum_of_32(s) / (float)n);
     for (size_t j = 0; j < IN_32; j++) s[j] = zero;
     for (i = 0; i + 32 <= n; i += 32) {
@@ -352,12 +347,9 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
         }
     }
     for (; i < n; i += 8) {
-        for (size_t j = 0; j < IN_8; j++) {
-            size_t part = part_of(n - i, 8, j);
-            if (part == 0) break;
-            vec d = v_first(v_sub(v_load_first(x + i + j * LANES, part), mean), part, zero);
-            s[j] = v_fma(d, d, s[j]);
-        }
+        size_t part = eight_of(n - i);
+        vec d = v_first(v_sub(v_load_first(x + i, part), mean), part, zero);
+        s[0] = v_fma(d, d, s[0]);
     }
     double variance = (double)sum_of_32(s) / (double)n;
     const vec scale = v_set((float)(1.0 / sqrt(variance + (double)eps)));
@@ -372,6 +364,12 @@ static void layer_norm(float *y, const float *x, size_t n, float eps, const floa
     }
 }
 
+/* Of left values, less than 16, those in vector j. */
+static inline size_t part_of(size_t left, size_t j)
+{
+    return left > j * LANES ? left - j * LANES : 0;
+}
+
 static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, float *sum)
 {
     const vec infinity = v_set(-INFINITY), zero = v_set(0);
@@ -380,7 +378,7 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
     /* Where no score is, minus infinity: its power is 0. */
     vec last[IN_16], m[IN_16], e[IN_16];
     for (size_t j = 0; j < IN_16; j++) {
-        size_t part = part_of(left, 16, j);
+        size_t part = part_of(left, j);
         last[j] = infinity;
         if (part > 0) last[j] = v_first(v_load_first(rest + j * LANES, part), part, infinity);
         m[j] = v_max(v_set(old), last[j]);
@@ -406,7 +404,7 @@ static float softmax(float *s, size_t n, size_t n_all, float scale, float *max, 
         for (size_t j = 0; j < IN_16; j++) e[j] = v_mul(v_sub(last[j], tops), factors);
         power_some(e, IN_16);
         for (size_t j = 0; j < IN_16; j++) {
-            size_t part = part_of(left, 16, j);
+            size_t part = part_of(left, j);
             /* beyond the last score too there is NaN if top is */
             e[j] = v_first(e[j], part, zero);
             if (part > 0) v_store_first(rest + j * LANES, e[j], part);

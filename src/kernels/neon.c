@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- functions of four values (the same approximations as in avx2.c) ---- */
+/* ---- functions of four values (the same approximations as in lanes.h) ---- */
 
 /* 2^x for x <= 127: 2^n (1 + f q(f)), n whole, |f| <= 1/2. Below the smallest normal 0; NaN stays
  * NaN. */

@@ -101,8 +101,8 @@ static inline void finish(const struct gemm *g, size_t row, size_t column, vec v
     FINISH_ONE(i)                                                                                  \
     finish(g, row + i, LANES, right##i);
 
-/* Multiplies value step of the rows with row step of b. Its second vector lies in the same panel or,
- * where a panel is one vector, in the next. */
+/* Multiplies value step of the rows with row step of b. Its second vector lies in the same panel,
+ * or in the next where a panel is one vector. */
 #define STEP_ONE(n, step)                                                                          \
     do {                                                                                           \
         enum { at = step };                                                                        \
