@@ -161,13 +161,19 @@ static bool take_first(char *text, const char *word)
     return true;
 }
 
-/* Takes words off the end, with the blank before them. */
-static bool take_last(char *text, const char *words)
+/* Where words at the end of text begin, with a blank before them; NULL: they are not there. */
+static char *find_last(char *text, const char *words)
 {
     size_t n = strlen(text), m = strlen(words);
-    if (n <= m || strcmp(text + n - m, words) != 0 || text[n - m - 1] != ' ') return false;
-    text[n - m - 1] = '\0';
-    return true;
+    if (n <= m || strcmp(text + n - m, words) != 0 || text[n - m - 1] != ' ') return NULL;
+    return text + n - m;
+}
+
+/* Takes words off the end, with the blank before them. */
+static void take_last(char *text, const char *words)
+{
+    char *at = find_last(text, words);
+    if (at) at[-1] = '\0';
 }
 
 static bool take_article(char *text)
@@ -186,29 +192,26 @@ static bool take_one_of(char *text, const char *const *words, size_t n)
  * two that fit the longer one is meant: "light blue". */
 static size_t take_colour(const struct captions *t, char *text)
 {
-    static const char *const forms[] = {"on a %s background", "on an %s background", "on %s",
-                                        "%s background"};
-    size_t best = CAPTION_NONE, best_n = 0, n = strlen(text);
-    const char *best_form = NULL;
+    static const struct {
+        const char *before, *after;
+    } forms[] = {
+        {"on a ", " background"}, {"on an ", " background"}, {"on ", ""}, {"", " background"}};
+    size_t best = CAPTION_NONE;
+    char *first = text + strlen(text);
+    bool bare = false;
     for (size_t i = 0; i < t->n_colours; i++)
-        for (size_t f = 0; f < 4; f++) {
+        for (size_t f = 0; f < LENGTH(forms); f++) {
             char words[CAPTION_WORD + 32];
-            size_t m = (size_t)snprintf(words, sizeof words,
-                                        f == 0   ? "on a %s background"
-                                        : f == 1 ? "on an %s background"
-                                        : f == 2 ? "on %s"
-                                                 : "%s background",
-                                        t->colours[i]);
-            if (m >= n || strcmp(text + n - m, words) != 0 || text[n - m - 1] != ' ' || m <= best_n)
-                continue;
+            snprintf(words, sizeof words, "%s%s%s", forms[f].before, t->colours[i], forms[f].after);
+            char *at = find_last(text, words);
+            if (!at || at >= first) continue;
             best = i;
-            best_n = m;
-            best_form = forms[f];
+            first = at;
+            bare = !*forms[f].before;
         }
     if (best == CAPTION_NONE) return best;
-    text[n - best_n - 1] = '\0';
-    n = strlen(text);
-    if (best_form == forms[3] && n > 0 && text[n - 1] == ',') text[n - 1] = '\0';
+    first[-1] = '\0';
+    if (bare && first - 1 > text && first[-2] == ',') first[-2] = '\0';
     return best;
 }
 
@@ -269,26 +272,23 @@ static bool read_several(const struct captions *t, char *text, struct caption *c
 /* "in the top left", "at the left"; a small one without a place is in the middle. */
 static bool take_place(const struct captions *t, char *text, struct point *at)
 {
-    size_t middle = CAPTION_NONE, best = CAPTION_NONE, best_n = 0;
-    char words[CAPTION_WORD + 16], *rest = NULL;
+    size_t middle = CAPTION_NONE, best = CAPTION_NONE;
+    char *first = text + strlen(text);
     for (size_t i = 0; i < t->n_places; i++) {
         if (strcmp(t->places[i], "center") == 0) middle = i;
         for (int f = 0; f < 2; f++) {
+            char words[CAPTION_WORD + 16];
             snprintf(words, sizeof words, f ? "at the %s" : "in the %s", t->places[i]);
-            char *copy = text_copy(text);
-            if (take_last(copy, words) && strlen(words) > best_n) {
-                best = i;
-                best_n = strlen(words);
-                free(rest);
-                rest = copy;
-            } else {
-                free(copy);
-            }
+            char *found = find_last(text, words);
+            if (!found || found >= first) continue;
+            best = i;
+            first = found;
         }
     }
-    if (rest) strcpy(text, rest);
-    free(rest);
-    if (best == CAPTION_NONE) best = middle;
+    if (best != CAPTION_NONE)
+        first[-1] = '\0';
+    else
+        best = middle;
     if (best != CAPTION_NONE) *at = t->place_at[best];
     return best != CAPTION_NONE;
 }
