@@ -260,16 +260,11 @@ static bool write_all(struct run *run, struct dk_error *err)
 
 /* ---- scores -------------------------------------------------------------------------------- */
 
-static void tell_score(void *user, size_t n_scored)
-{
-    compare_report_score(user, n_scored);
-}
-
 static bool open_scores(struct run *run, struct dk_error *err)
 {
     struct comparison *c = &run->comparison;
     if (!run->request->compare.clip) return true;
-    c->scores = scores_open(run->request, tell_score, &run->report, err);
+    c->scores = scores_open(run->request, compare_report_score, &run->report, err);
     return c->scores != NULL;
 }
 

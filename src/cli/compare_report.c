@@ -59,25 +59,35 @@ void compare_report_measured(struct compare_report *r, const struct dk_stats *st
 
 /* ---- the line of progress ------------------------------------------------------------------ */
 
-static void show(struct compare_report *r, const char *more, long long passes_done)
+/* Whether it is time for a line again. */
+static bool is_due(const struct compare_report *r)
 {
-    double now_s = progress_now_s();
-    bool rewrite = r->progress.terminal.can_rewrite;
-    if (r->quiet || now_s - r->told_s < (rewrite ? REWRITE_S : PLAIN_S)) return;
-    char eta[32] = "", left[48] = "";
-    double left_s = compare_report_estimate(r, r->passes_left - passes_done, r->decodes_left);
-    if (left_s > 0) compare_report_time(left_s, eta);
-    if (*eta) snprintf(left, sizeof left, ", ETA %s", eta);
-    char text[256];
-    snprintf(text, sizeof text, "%zu of %zu cells%s%s", r->n_done, r->n_cells, left, more);
-    if (rewrite) {
+    double pause_s = r->progress.terminal.can_rewrite ? REWRITE_S : PLAIN_S;
+    return !r->quiet && progress_now_s() - r->told_s >= pause_s;
+}
+
+static void put_line(struct compare_report *r, const char *text)
+{
+    if (r->progress.terminal.can_rewrite) {
         fprintf(stderr, "\r\033[K%.*s", r->progress.terminal.n_columns - 1, text);
         fflush(stderr);
         r->progress.on_line = true;
     } else {
         fprintf(stderr, "%s\n", text);
     }
-    r->told_s = now_s;
+    r->told_s = progress_now_s();
+}
+
+static void show(struct compare_report *r, const char *more, long long passes_done)
+{
+    if (!is_due(r)) return;
+    char eta[32] = "", left[48] = "";
+    double left_s = compare_report_estimate(r, r->passes_left - passes_done, r->decodes_left);
+    if (left_s > 0) compare_report_time(left_s, eta);
+    if (*eta) snprintf(left, sizeof left, ", ETA %s", eta);
+    char text[256];
+    snprintf(text, sizeof text, "%zu of %zu cells%s%s", r->n_done, r->n_cells, left, more);
+    put_line(r, text);
 }
 
 void compare_report_progress(void *user, const struct dk_progress *progress)
@@ -187,19 +197,13 @@ void compare_report_reference(struct compare_report *r, const struct comparison 
                             problem->converged));
 }
 
-void compare_report_score(struct compare_report *r, size_t n_scored)
+void compare_report_score(void *user, size_t n_scored)
 {
-    double now_s = progress_now_s();
-    if (r->quiet || now_s - r->told_s < (r->progress.terminal.can_rewrite ? REWRITE_S : PLAIN_S))
-        return;
-    if (r->progress.terminal.can_rewrite) {
-        fprintf(stderr, "\r\033[KCLIP scores: %zu done", n_scored);
-        fflush(stderr);
-        r->progress.on_line = true;
-    } else {
-        fprintf(stderr, "CLIP scores: %zu done\n", n_scored);
-    }
-    r->told_s = now_s;
+    struct compare_report *r = user;
+    char text[64];
+    if (!is_due(r)) return;
+    snprintf(text, sizeof text, "CLIP scores: %zu done", n_scored);
+    put_line(r, text);
 }
 
 void compare_report_end(struct compare_report *r, const char *folder, int status)

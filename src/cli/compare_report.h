@@ -46,8 +46,8 @@ void compare_report_failed(struct compare_report *report, const struct cell *cel
                            const char *sentence);
 void compare_report_reference(struct compare_report *report, const struct comparison *comparison,
                               const struct problem *problem);
-/* Before a picture's CLIP score is computed; n_scored were already. */
-void compare_report_score(struct compare_report *report, size_t n_scored);
+/* Before a picture's CLIP score is computed; n_scored were already. user is the report. */
+void compare_report_score(void *user, size_t n_scored);
 void compare_report_end(struct compare_report *report, const char *folder, int status);
 /* Each sentence once; user is the report. */
 void compare_report_warn(void *user, const char *sentence);
