@@ -213,20 +213,17 @@ static void draw(const struct truth *t, const struct caption *caption, size_t ob
 /* The picture as means over the pixels under each of the grid's. */
 static void shrink(const struct dk_image *image, float *rgb)
 {
-    struct {
-        double from, to;
-    } edge;
     for (int y = 0; y < GRID; y++)
         for (int x = 0; x < GRID; x++) {
             double sum[3] = {0, 0, 0}, area = 0;
             double top = (double)y * image->height_px / GRID,
-                   bottom = (double)(y + 1) * image->height_px / GRID;
-            edge.from = (double)x * image->width_px / GRID;
-            edge.to = (double)(x + 1) * image->width_px / GRID;
+                   bottom = (double)(y + 1) * image->height_px / GRID,
+                   left = (double)x * image->width_px / GRID,
+                   right = (double)(x + 1) * image->width_px / GRID;
             for (int v = (int)top; v < image->height_px && v < bottom; v++)
-                for (int u = (int)edge.from; u < image->width_px && u < edge.to; u++) {
-                    double w = (fmin(v + 1, bottom) - fmax(v, top)) *
-                               (fmin(u + 1, edge.to) - fmax(u, edge.from));
+                for (int u = (int)left; u < image->width_px && u < right; u++) {
+                    double w =
+                        (fmin(v + 1, bottom) - fmax(v, top)) * (fmin(u + 1, right) - fmax(u, left));
                     const uint8_t *p =
                         image->rgb + 3 * ((size_t)v * (size_t)image->width_px + (size_t)u);
                     for (int c = 0; c < 3; c++) sum[c] += w * p[c];
