@@ -113,13 +113,14 @@ float *ops_vector(struct ops *o, const struct weight *w, size_t count, const cha
 /* Element-wise work is cut into pieces of this many floats. */
 #define PIECE 8192
 
-struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
+/* a + b in new memory, or where a lies. */
+static struct tensor sum(struct ops *o, struct tensor a, struct tensor b, bool in_place)
 {
     if (!ops_ok(o) || a.rank == 0 || b.rank == 0) return (struct tensor){0};
     if (a.rank != b.rank || memcmp(a.dim, b.dim, sizeof a.dim[0] * (size_t)a.rank) != 0)
         return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ",
                         shape_text(a.rank, a.dim).text, shape_text(b.rank, b.dim).text);
-    struct tensor y = tensor_new(o->arena, a.rank, a.dim, o->err);
+    struct tensor y = in_place ? a : tensor_new(o->arena, a.rank, a.dim, o->err);
     if (y.rank == 0 || ops_dry(o)) return y;
     size_t n = (size_t)tensor_count(a);
 #pragma omp parallel for num_threads(ops_threads(o, (double)n)) schedule(static)
@@ -128,17 +129,14 @@ struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
     return y;
 }
 
+struct tensor op_add(struct ops *o, struct tensor a, struct tensor b)
+{
+    return sum(o, a, b, false);
+}
+
 struct tensor op_add_to(struct ops *o, struct tensor x, struct tensor y)
 {
-    if (!ops_ok(o) || x.rank == 0 || y.rank == 0) return (struct tensor){0};
-    if (x.rank != y.rank || memcmp(x.dim, y.dim, sizeof x.dim[0] * (size_t)x.rank) != 0)
-        return ops_fail(o, DK_ERROR_MODEL, "add: shapes %s and %s differ",
-                        shape_text(x.rank, x.dim).text, shape_text(y.rank, y.dim).text);
-    size_t n = ops_dry(o) ? 0 : (size_t)tensor_count(x);
-#pragma omp parallel for num_threads(ops_threads(o, (double)n)) schedule(static)
-    for (size_t i = 0; i < n; i += PIECE)
-        o->kernels->add(x.data + i, x.data + i, y.data + i, min_size(PIECE, n - i));
-    return x;
+    return sum(o, x, y, true);
 }
 
 struct tensor op_act(struct ops *o, struct tensor x, enum act act)
