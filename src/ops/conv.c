@@ -213,7 +213,10 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
         .y = c->y,
         .n_out = c->out,
     };
-    return product_run(o, &p, "conv");
+    if (!product_run(o, &p, "conv")) return false;
+    if (c->args->relu && !ops_dry(o)) /* few channels: little to do */
+        o->kernels->act(c->y, c->y, c->n * p.m * c->out, ACT_RELU);
+    return true;
 }
 
 struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *args)
@@ -232,8 +235,6 @@ struct tensor op_conv(struct ops *o, struct tensor x, const struct conv_args *ar
     c.residual = args->residual ? args->residual->data : NULL;
     bool done = conv_winograd_suits(&c) ? conv_winograd(o, &c) : conv_direct(o, &c);
     if (!done) return none;
-    if (args->relu && !conv_winograd_suits(&c) && !ops_dry(o)) /* few channels: little to do */
-        o->kernels->act(y.data, y.data, (size_t)tensor_count(y), ACT_RELU);
     arena_reset(o->arena, mark);
     ops_let_go(o, &args->conv->weight);
     double n_values = (double)tensor_count(y);
