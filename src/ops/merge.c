@@ -115,9 +115,6 @@ static void give_places(const struct grid *g, struct candidate *found, size_t n_
 
 static bool lay_out_grid(struct ops *o, struct grid *g)
 {
-    size_t height = g->tokens / g->width;
-    g->n_receivers = ceil_div(height, 2) * ceil_div(g->width, 2);
-    g->n_givers = g->tokens - g->n_receivers;
     g->receivers = (void *)ops_floats(o, g->n_receivers, 1);
     g->givers = ops_offsets(o, g->n_givers);
     g->n_runs = runs_cut(NULL, 0, g->c);
@@ -151,8 +148,9 @@ struct merge op_merge_plan(struct ops *o, struct tensor x, int64_t height, doubl
                      .tokens = (size_t)x.dim[1],
                      .c = (size_t)x.dim[2],
                      .width = (size_t)(x.dim[1] / height)};
-    size_t n_givers = g.tokens - ceil_div((size_t)height, 2) * ceil_div(g.width, 2);
-    size_t n_merged = min_size((size_t)(ratio * (double)g.tokens), n_givers);
+    g.n_receivers = ceil_div((size_t)height, 2) * ceil_div(g.width, 2);
+    g.n_givers = g.tokens - g.n_receivers;
+    size_t n_merged = min_size((size_t)(ratio * (double)g.tokens), g.n_givers);
     struct merge m = {.n = x.dim[0], .tokens = x.dim[1], .kept = x.dim[1] - (int64_t)n_merged};
     if (n_merged == 0) return m;
     m.place = (void *)ops_floats(o, n, g.tokens);
