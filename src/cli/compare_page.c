@@ -212,46 +212,59 @@ static void put_answers(struct page *p)
     fputs("</div>\n", p->out);
 }
 
+/* The numbers of a setting. */
+static const struct column {
+    enum quantity quantity; /* N_QUANTITIES: the statistics of the latents */
+    const char *heading, *format;
+    bool spread;   /* with the deviation */
+    bool optional; /* left out where no setting has the number */
+} columns[] = {
+    {Q_PASSES, "passes", "%.0f", false, false},
+    {Q_SECONDS, "seconds", "%.2f", true, false},
+    {Q_RMSE, "latent RMSE", "%.3g", true, true},
+    {Q_PSNR, "PSNR dB", "%.1f", true, false},
+    {Q_SSIM, "SSIM", "%.3f", true, false},
+    {Q_MS_SSIM, "MS-SSIM", "%.3f", true, false},
+    {Q_SHARPER, "sharpness", "%.2f", true, false},
+    {Q_CONTRAST, "contrast", "%.1f", true, false},
+    {N_QUANTITIES, "statistics", "%.3g", false, false},
+    {Q_CLIP, "CLIP", "%.1f", true, true},
+    {Q_BACKGROUND, "background", "%.2f", false, true},
+    {Q_NEAREST, "nearest", "%.2f", false, true},
+    {Q_RANK, "rank", "%.1f", true, true},
+};
+#define N_COLUMNS (sizeof columns / sizeof columns[0])
+
+static bool is_shown(const struct results *r, const struct column *column)
+{
+    return !column->optional || r->has[column->quantity];
+}
+
 static void put_row(struct page *p, const struct series *series, const struct setting *s)
 {
     FILE *out = p->out;
-    const struct results *r = p->results;
+    const struct spread statistics = {s->statistics, 0, 1};
     fprintf(out, "<tr%s><td>", s->pareto ? " class=\"front\"" : "");
     canvas_escape(out, series->name);
     fprintf(out, "</td><td data-v=\"%d\">%d</td>",
             p->comparison->cells[s->first].request.settings.n_steps,
             p->comparison->cells[s->first].request.settings.n_steps);
-    put_value(out, &s->q[Q_PASSES], "%.0f", false);
-    put_value(out, &s->q[Q_SECONDS], "%.2f", true);
-    if (r->has[Q_RMSE]) put_value(out, &s->q[Q_RMSE], "%.3g", true);
-    put_value(out, &s->q[Q_PSNR], "%.1f", true);
-    put_value(out, &s->q[Q_SSIM], "%.3f", true);
-    put_value(out, &s->q[Q_MS_SSIM], "%.3f", true);
-    put_value(out, &s->q[Q_SHARPER], "%.2f", true);
-    put_value(out, &s->q[Q_CONTRAST], "%.1f", true);
-    put_value(out, &(struct spread){s->statistics, 0, 1}, "%.3g", false);
-    if (r->has[Q_CLIP]) put_value(out, &s->q[Q_CLIP], "%.1f", true);
-    if (r->has[Q_BACKGROUND]) put_value(out, &s->q[Q_BACKGROUND], "%.2f", false);
-    if (r->has[Q_NEAREST]) put_value(out, &s->q[Q_NEAREST], "%.2f", false);
-    if (r->has[Q_RANK]) put_value(out, &s->q[Q_RANK], "%.1f", true);
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+        const struct column *c = &columns[i];
+        if (is_shown(p->results, c))
+            put_value(out, c->quantity == N_QUANTITIES ? &statistics : &s->q[c->quantity],
+                      c->format, c->spread);
+    }
     fprintf(out, "<td data-v=\"%zu\">%zu</td></tr>\n", s->n_done, s->n_done);
 }
 
 static void put_table(struct page *p)
 {
     const struct results *r = p->results;
-    const char *names[20];
-    size_t n = 0;
-    const char *const first[] = {"setting", "steps", "passes", "seconds"};
-    const char *const then[] = {"PSNR dB",   "SSIM",     "MS-SSIM",
-                                "sharpness", "contrast", "statistics"};
-    for (size_t i = 0; i < 4; i++) names[n++] = first[i];
-    if (r->has[Q_RMSE]) names[n++] = "latent RMSE";
-    for (size_t i = 0; i < 6; i++) names[n++] = then[i];
-    if (r->has[Q_CLIP]) names[n++] = "CLIP";
-    if (r->has[Q_BACKGROUND]) names[n++] = "background";
-    if (r->has[Q_NEAREST]) names[n++] = "nearest";
-    if (r->has[Q_RANK]) names[n++] = "rank";
+    const char *names[N_COLUMNS + 3] = {"setting", "steps"};
+    size_t n = 2;
+    for (size_t i = 0; i < N_COLUMNS; i++)
+        if (is_shown(r, &columns[i])) names[n++] = columns[i].heading;
     names[n++] = "pictures";
     fputs("<h2>All settings</h2><p class=\"faint\">Means and standard deviations over prompts and "
           "seeds. Green: nothing "
