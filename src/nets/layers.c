@@ -142,7 +142,8 @@ struct linear layers_linear(struct weights_reader *r, const char *name, int64_t 
     return linear;
 }
 
-struct conv layers_conv(struct weights_reader *r, const char *name, int64_t out, int64_t in, int k)
+struct conv layers_conv(struct weights_reader *r, const char *name, int64_t out, int64_t in, int k,
+                        enum bias bias)
 {
     struct conv conv = {0};
     if (k == 1) {
@@ -155,7 +156,7 @@ struct conv layers_conv(struct weights_reader *r, const char *name, int64_t out,
         check_width(r, name, conv_out(&conv));
         check_width(r, name, conv_in(&conv));
     }
-    conv.bias = read_bias(r, name, conv_out(&conv), BIAS_NEEDED);
+    conv.bias = read_bias(r, name, conv_out(&conv), bias);
     return conv;
 }
 
@@ -163,14 +164,14 @@ struct resnet layers_resnet(struct weights_reader *r, const struct resnet_shape 
 {
     struct resnet t = {0};
     t.norm1 = layers_norm(r, "norm1", shape->in, shape->n_groups, shape->eps);
-    t.conv1 = layers_conv(r, "conv1", shape->out, shape->in, 3);
+    t.conv1 = layers_conv(r, "conv1", shape->out, shape->in, 3, BIAS_NEEDED);
     int64_t out = resnet_out(&t);
     if (shape->time_width)
         t.time = layers_linear(r, "time_emb_proj", out, shape->time_width, BIAS_NEEDED);
     t.norm2 = layers_norm(r, "norm2", out, shape->n_groups, shape->eps);
-    t.conv2 = layers_conv(r, "conv2", out, out, 3);
+    t.conv2 = layers_conv(r, "conv2", out, out, 3, BIAS_NEEDED);
     if (out != shape->in || weights_has(r, "conv_shortcut.weight"))
-        t.shortcut = layers_conv(r, "conv_shortcut", out, shape->in, 1);
+        t.shortcut = layers_conv(r, "conv_shortcut", out, shape->in, 1, BIAS_NEEDED);
     return t;
 }
 

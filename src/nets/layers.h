@@ -44,8 +44,9 @@ enum bias { BIAS_NONE, BIAS_MAYBE, BIAS_NEEDED };
 /* [out, in], or [out, in, 1, 1] as 1x1 convolutions are stored. out or in may be LAYERS_ANY. */
 struct linear layers_linear(struct weights_reader *r, const char *name, int64_t out, int64_t in,
                             enum bias bias);
-/* [out, in, k, k] with a bias; k 1 also reads [out, in]. */
-struct conv layers_conv(struct weights_reader *r, const char *name, int64_t out, int64_t in, int k);
+/* [out, in, k, k]; k 1 also reads [out, in]. */
+struct conv layers_conv(struct weights_reader *r, const char *name, int64_t out, int64_t in, int k,
+                        enum bias bias);
 
 /* Widths of what was read; 0 after a failure. */
 static inline int64_t linear_out(const struct linear *l)

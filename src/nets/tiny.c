@@ -31,40 +31,24 @@ struct tiny {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* The ones without a bias. */
-static struct conv read_bare(struct weights_reader *r, const char *name, int64_t in, int64_t side)
-{
-    const int64_t shape[4] = {LAYERS_ANY, in, side, side};
-    struct conv conv = {.weight = weights_need(r, shape, "%s.weight", name)};
-    if (layers_ok(r) && (conv_out(&conv) < 1 || conv_out(&conv) > LAYERS_MAX_CHANNELS))
-        layers_fail(r, "%s%s: width %lld, expected 1 to %d: damaged or not a model", r->prefix,
-                    name, (long long)conv_out(&conv), LAYERS_MAX_CHANNELS);
-    conv.weight.rank = 4;
-    for (int i = 2; i < 4; i++) conv.weight.dim[i] = side;
-    return conv;
-}
-
 static struct tiny_block read_block(const struct weights_reader *from, int index, int64_t in)
 {
     struct branch b;
     struct tiny_block block = {0};
     layers_enter(&b, from, "%d.", index);
-    block.conv[0] = layers_conv(&b.reader, "conv.0", LAYERS_ANY, in, 3);
+    block.conv[0] = layers_conv(&b.reader, "conv.0", LAYERS_ANY, in, 3, BIAS_NEEDED);
     int64_t c = conv_out(&block.conv[0]);
-    block.conv[1] = layers_conv(&b.reader, "conv.2", c, c, 3);
-    block.conv[2] = layers_conv(&b.reader, "conv.4", c, c, 3);
-    if (c != in) block.skip = read_bare(&b.reader, "skip", in, 1);
-    if (layers_ok(&b.reader) && c != in && conv_out(&block.skip) != c)
-        layers_fail(&b.reader, "%sskip gives %lld channels, expected %lld", b.prefix,
-                    (long long)conv_out(&block.skip), (long long)c);
+    block.conv[1] = layers_conv(&b.reader, "conv.2", c, c, 3, BIAS_NEEDED);
+    block.conv[2] = layers_conv(&b.reader, "conv.4", c, c, 3, BIAS_NEEDED);
+    if (c != in) block.skip = layers_conv(&b.reader, "skip", c, in, 1, BIAS_NONE);
     return block;
 }
 
-static struct conv read_conv(struct weights_reader *r, int index, int64_t in, bool bare)
+static struct conv read_conv(struct weights_reader *r, int index, int64_t in, enum bias bias)
 {
     char name[16];
     snprintf(name, sizeof name, "%d", index);
-    return bare ? read_bare(r, name, in, 3) : layers_conv(r, name, LAYERS_ANY, in, 3);
+    return layers_conv(r, name, LAYERS_ANY, in, 3, bias);
 }
 
 /* Blocks from layer *index on. Returns the width after them. */
@@ -92,7 +76,7 @@ static int64_t read_blocks(struct weights_reader *r, struct tiny_level *level, i
 static void read_layers(struct tiny *t, struct weights_reader *r, int n_layers)
 {
     int index = 2;
-    t->in = read_conv(r, 0, LAYERS_ANY, false);
+    t->in = read_conv(r, 0, LAYERS_ANY, BIAS_NEEDED);
     int64_t c = read_blocks(r, &t->levels[0], &index, conv_out(&t->in));
     for (t->n_levels = 1; layers_ok(r) && index + 1 < n_layers; t->n_levels++) {
         if (t->n_levels == TINY_MAX_LEVELS) {
@@ -100,11 +84,11 @@ static void read_layers(struct tiny *t, struct weights_reader *r, int n_layers)
             return;
         }
         struct tiny_level *level = &t->levels[t->n_levels];
-        level->up = read_conv(r, index + 1, c, true);
+        level->up = read_conv(r, index + 1, c, BIAS_NONE);
         index += 2;
         c = read_blocks(r, level, &index, conv_out(&level->up));
     }
-    t->out = read_conv(r, index, c, false);
+    t->out = read_conv(r, index, c, BIAS_NEEDED);
     if (layers_ok(r) && conv_out(&t->out) != 3)
         layers_fail(r,
                     "%s%d.weight gives %lld channels, expected 3: the file is incomplete or not "

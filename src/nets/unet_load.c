@@ -64,7 +64,7 @@ static void read_transformer(struct loading *l, struct weights_reader *r, struct
 {
     int n_heads = heads_at(l, r, level, c);
     t->norm = layers_norm(r, "norm", c, l->config->n_groups, TRANSFORMER_EPS);
-    t->proj_in = layers_conv(r, "proj_in", c, c, 1);
+    t->proj_in = layers_conv(r, "proj_in", c, c, 1, BIAS_NEEDED);
     t->proj_out = layers_linear(r, "proj_out", c, c, BIAS_NEEDED);
     int n = layers_count(r, UNET_MAX_DEPTH, "transformer_blocks.");
     if (n == 0)
@@ -149,7 +149,7 @@ static int64_t read_down(struct loading *l, struct weights_reader *root, int i, 
         l->skips[l->n_skips++] = width = read_layer(l, r, &level->layers[j], j, width, i);
     check_attention(l, r, level, l->config->attention[i]);
     if (i + 1 == l->unet->n_levels) return width;
-    level->resize = layers_conv(r, "downsamplers.0.conv", width, width, 3);
+    level->resize = layers_conv(r, "downsamplers.0.conv", width, width, 3, BIAS_NEEDED);
     if (layers_ok(r)) l->skips[l->n_skips++] = width;
     return width;
 }
@@ -184,7 +184,7 @@ static int64_t read_up(struct loading *l, struct weights_reader *root, int i, in
         width = read_layer(l, r, &level->layers[j], j, width + l->skips[--l->n_skips], at);
     check_attention(l, r, level, l->config->up_attention[at]);
     if (i + 1 < l->unet->n_levels)
-        level->resize = layers_conv(r, "upsamplers.0.conv", width, width, 3);
+        level->resize = layers_conv(r, "upsamplers.0.conv", width, width, 3, BIAS_NEEDED);
     return width;
 }
 
@@ -257,7 +257,7 @@ static void read_unet(struct loading *l, struct weights_reader *r)
 {
     struct unet *u = l->unet;
     refuse_unknown(r);
-    u->conv_in = layers_conv(r, "conv_in", LAYERS_ANY, LAYERS_ANY, 3);
+    u->conv_in = layers_conv(r, "conv_in", LAYERS_ANY, LAYERS_ANY, 3, BIAS_NEEDED);
     int64_t width = conv_out(&u->conv_in);
     read_embeddings(l, r, width);
 
@@ -280,7 +280,7 @@ static void read_unet(struct loading *l, struct weights_reader *r)
         find_finest(u);
         u->norm_out =
             layers_norm(r, "conv_norm_out", width, l->config->n_groups, l->config->norm_eps);
-        u->conv_out = layers_conv(r, "conv_out", LAYERS_ANY, width, 3);
+        u->conv_out = layers_conv(r, "conv_out", LAYERS_ANY, width, 3, BIAS_NEEDED);
     }
 }
 

@@ -71,7 +71,8 @@ static int64_t read_levels(struct weights_reader *r, struct vae_half *half, cons
             c = resnet_out(&level->resnets[j]);
             if (!layers_ok(r)) return 0;
         }
-        if (i + 1 < half->n_levels) level->resize = layers_conv(&b.reader, resize, c, c, 3);
+        if (i + 1 < half->n_levels)
+            level->resize = layers_conv(&b.reader, resize, c, c, 3, BIAS_NEEDED);
     }
     return c;
 }
@@ -95,8 +96,9 @@ static void read_decoder(struct vae *vae, const struct vae_config *config,
     layers_enter(&b, root, "decoder.");
     struct weights_reader *r = &b.reader;
     if (layers_any(root, "post_quant_conv."))
-        vae->post_quant = layers_conv(root, "post_quant_conv", LAYERS_ANY, LAYERS_ANY, 1);
-    half->in = layers_conv(r, "conv_in", LAYERS_ANY, LAYERS_ANY, 3);
+        vae->post_quant =
+            layers_conv(root, "post_quant_conv", LAYERS_ANY, LAYERS_ANY, 1, BIAS_NEEDED);
+    half->in = layers_conv(r, "conv_in", LAYERS_ANY, LAYERS_ANY, 3, BIAS_NEEDED);
     if (layers_ok(r) && weight_exists(&vae->post_quant.weight) &&
         conv_out(&vae->post_quant) != conv_in(&half->in))
         layers_fail(r, "post_quant_conv gives %lld channels, decoder.conv_in takes %lld",
@@ -108,7 +110,7 @@ static void read_decoder(struct vae *vae, const struct vae_config *config,
                     config->layers_per_block ? config->layers_per_block + 1 : 0, config->n_groups);
     if (!layers_ok(r)) return;
     half->norm_out = layers_norm(r, "conv_norm_out", c, config->n_groups, EPS);
-    half->out = layers_conv(r, "conv_out", 3, c, 3);
+    half->out = layers_conv(r, "conv_out", 3, c, 3, BIAS_NEEDED);
 }
 
 static void read_encoder(struct vae *vae, const struct vae_config *config,
@@ -118,7 +120,7 @@ static void read_encoder(struct vae *vae, const struct vae_config *config,
     struct branch b;
     layers_enter(&b, root, "encoder.");
     struct weights_reader *r = &b.reader;
-    half->in = layers_conv(r, "conv_in", LAYERS_ANY, 3, 3);
+    half->in = layers_conv(r, "conv_in", LAYERS_ANY, 3, 3, BIAS_NEEDED);
     int64_t c = conv_out(&half->in);
     half->n_levels = count_levels(r, "down_blocks", vae->decoder.n_levels);
     c = read_levels(r, half, "down_blocks", "downsamplers.0.conv", c, config->layers_per_block,
@@ -128,8 +130,9 @@ static void read_encoder(struct vae *vae, const struct vae_config *config,
     half->norm_out = layers_norm(r, "conv_norm_out", c, config->n_groups, EPS);
     int64_t moments = 2 * vae_latent_channels(vae);
     bool quant = layers_any(root, "quant_conv.");
-    half->out = layers_conv(r, "conv_out", quant ? LAYERS_ANY : moments, c, 3);
-    if (quant) vae->quant = layers_conv(root, "quant_conv", moments, conv_out(&half->out), 1);
+    half->out = layers_conv(r, "conv_out", quant ? LAYERS_ANY : moments, c, 3, BIAS_NEEDED);
+    if (quant)
+        vae->quant = layers_conv(root, "quant_conv", moments, conv_out(&half->out), 1, BIAS_NEEDED);
 }
 
 struct vae *vae_load(const struct vae_config *config, struct weights *weights, struct dk_error *err)
