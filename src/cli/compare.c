@@ -192,10 +192,7 @@ static void load_finished(struct comparison *c)
 static void warm_up(struct run *run, const struct cell *cell)
 {
     struct comparison *c = &run->comparison;
-    struct request bare = cell->request; /* the cell keeps the strings */
-    bare.kept = NULL;
-    solving_reset(&bare);
-    struct dk_settings settings = bare.settings;
+    struct dk_settings settings = problem_request(cell).settings;
     struct dk_hooks hooks = {.cancel = interrupt_flag()};
     settings.scheduler = "ddim";
     settings.n_steps = 1;

@@ -225,13 +225,16 @@ static void free_cell(struct cell *cell)
 
 /* ---- problems ------------------------------------------------------------------------------ */
 
-void solving_reset(struct request *request)
+struct request problem_request(const struct cell *cell)
 {
+    struct request request = cell->request;
+    request.kept = NULL;
     for (size_t i = 0; i < N_SOLVING; i++) {
         struct dk_error ignored = {0};
         const struct option *option = option_find(solving[i], strlen(solving[i]));
-        if (option) axis_apply(request, option, "own", &ignored);
+        if (option) axis_apply(&request, option, "own", &ignored);
     }
+    return request;
 }
 
 static bool apply_text(struct request *request, const char *item, struct dk_error *err)
@@ -245,10 +248,8 @@ static bool derive(struct comparison *c, const struct cell *from, const struct v
                    struct cell *cell, struct dk_error *err)
 {
     *cell = (struct cell){.model = from->model, .problem = from->problem, .setting = SIZE_MAX};
-    cell->request = from->request;
-    cell->request.kept = NULL;
+    cell->request = problem_request(from);
     keep_strings(&cell->request);
-    solving_reset(&cell->request);
     bool ok = true;
     for (size_t i = 0; ok && i < settings->n_items; i++)
         ok = apply_text(&cell->request, settings->items[i], err);
@@ -314,9 +315,7 @@ static bool find_problem(struct comparison *c, struct tally *known, size_t numbe
                          struct dk_error *err)
 {
     struct cell *cell = &c->cells[number];
-    struct request bare = cell->request;
-    bare.kept = NULL; /* the cell keeps the strings */
-    solving_reset(&bare);
+    const struct request bare = problem_request(cell);
     char *key = identity_of_picture(&bare, c->slots[cell->model].provenance.fingerprint);
     size_t *at = tally_at(known, key);
     bool ok = true;

@@ -113,8 +113,9 @@ struct comparison {
 bool reference_read(struct reference *reference, const char *text, struct dk_error *err);
 /* Opens each model and resolves all cells. Fails when nothing of an axis' value is possible. */
 bool comparison_plan(struct comparison *comparison, struct dk_error *err);
-/* Leaves to the model all that only decides how a problem is solved. */
-void solving_reset(struct request *request);
+/* The cell's request, with all left to the model that only decides how a problem is solved. The
+ * strings are the cell's. */
+struct request problem_request(const struct cell *cell);
 /* Makes the slot's model the open one. */
 bool comparison_use(struct comparison *comparison, size_t slot, struct dk_error *err);
 void comparison_free(struct comparison *comparison);
