@@ -164,10 +164,9 @@ struct pass {
     const struct unet_conditioning *conditioning;
     struct tensor time; /* [n, time width], after its activation */
     struct tensor skips[MAX_SKIPS];
-    size_t marks[MAX_SKIPS]; /* the arena before each */
-    int n_skips;
+    size_t marks[MAX_SKIPS];  /* the arena before each */
+    int n_skips;              /* so far; on the way up those whose layers are still to come */
     int n_wanted;             /* of them: all, or those above the deep features that are taken */
-    int next;                 /* the skip the next layer on the way up belongs to */
     struct unet_reuse *reuse; /* NULL: nothing is kept or taken */
     bool deep, cross;         /* taken from earlier calls, not computed */
 };
@@ -381,21 +380,20 @@ static struct tensor up_forward(struct pass *p, int i, struct tensor x)
     const struct level *level = &p->unet->up[i];
     struct ops *o = p->ops;
     for (int j = 0; j < level->n_layers; j++) {
-        int at = p->next--;
+        int at = --p->n_skips;
         if (at >= p->n_wanted) continue;
         if (p->reuse && at == p->reuse->branch) x = meet_deep(p, x);
-        struct tensor skip = p->skips[--p->n_skips];
+        struct tensor skip = p->skips[at];
         if (skip.dim[0] != x.dim[0]) skip = expand(p, skip);
         struct tensor both = op_concat(o, x, skip); /* [n, h, w, c + skip's c] */
         x = layer_forward(p, &level->layers[j], both);
         if (j + 1 == level->n_layers && weight_exists(&level->resize.weight)) {
-            struct tensor next =
-                p->skips[p->n_skips - 1]; /* odd sizes: enlarge to what the skip has */
+            struct tensor next = p->skips[at - 1]; /* odd sizes: enlarge to what the skip has */
             x = op_conv(o, x,
                         &(struct conv_args){
                             .conv = &level->resize, .up_h = next.dim[1], .up_w = next.dim[2]});
         }
-        x = tensor_keep(o->arena, p->marks[p->n_skips], x);
+        x = tensor_keep(o->arena, p->marks[at], x);
     }
     show(p->unet, x, "up.%d", i);
     return x;
@@ -435,7 +433,6 @@ struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struc
     p.cross = cross;
     p.deep = deep && reuse && reuse->branch >= 0 && kept_take(o, &reuse->deep, conditioning->n);
     p.n_wanted = p.deep ? reuse->branch + 1 : unet->n_skips;
-    p.next = unet->n_skips - 1;
     p.time = time_embedding(unet, o, timestep, conditioning);
     if (conditioning->added.rank) x = expand(&p, x); /* SDXL: the text is in the time embedding */
     size_t first = arena_mark(o->arena);
@@ -443,6 +440,7 @@ struct tensor unet_forward_reusing(const struct unet *unet, struct ops *o, struc
     show(unet, x, "conv_in");
     for (int i = 0; i < unet->n_levels; i++) x = down_forward(&p, i, x);
     if (!p.deep) x = mid_forward(&p, x);
+    p.n_skips = unet->n_skips; /* with those that were not wanted, so not stored */
     for (int i = 0; i < unet->n_levels; i++) x = up_forward(&p, i, x);
     x = op_conv(
         o, x,
