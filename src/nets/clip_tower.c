@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#define MAX_LAYERS 128
+
 struct clip_layer {
     struct norm norm1, norm2;
     struct linear q, k, v, out; /* [c, c] with biases */
@@ -36,7 +38,7 @@ void clip_tower_read(struct clip_tower *tower, const struct clip_tower_config *c
                     "width %lld does not divide into %d heads; is num_attention_heads in "
                     "config.json right?",
                     (long long)c, config->n_heads);
-    int found = layers_ok(r) ? layers_count(r, CLIP_MAX_LAYERS, "encoder.layers.") : 0;
+    int found = layers_ok(r) ? layers_count(r, MAX_LAYERS, "encoder.layers.") : 0;
     int n = config->n_layers ? config->n_layers : found;
     if (layers_ok(r) && (n < 1 || n > found))
         layers_fail(r,

@@ -5,8 +5,6 @@
 
 #include "nets/layers.h"
 
-#define CLIP_MAX_LAYERS 128
-
 struct clip_layer; /* two norms, four projections of the attention, two of the mlp */
 
 struct clip_tower {

@@ -146,13 +146,10 @@ static void run_link(const struct walk *w, struct ops *o, int i, const struct af
     struct tensor x = held(w, i - 1, windows), skip = {0};
     const struct conv_rows rows = {link_at(w, i - 1)->h, windows[i - 1].first, w->at[i],
                                    w->aim[i] - w->at[i]};
-    struct conv_args args = {.conv = l->conv,
-                             .affine = l->norm ? affine : NULL,
-                             .act = l->norm ? ACT_SILU : ACT_NONE,
-                             .up_h = l->enlarges ? l->h : 0,
-                             .up_w = l->enlarges ? l->w : 0,
-                             .rows = &rows,
-                             .into = &into};
+    struct conv_args args = vae_link_args(l);
+    if (l->norm) args.affine = affine;
+    args.rows = &rows;
+    args.into = &into;
     if (l->block) {
         skip = skip_rows(w, o, i, windows);
         args.residual = &skip;

@@ -46,6 +46,8 @@ struct vae_chain {
 void vae_chain_lay(struct vae_chain *chain, const struct vae *vae, int64_t h, int64_t w);
 /* Whether map i may be the end of a step. */
 bool vae_chain_holds(const struct vae_chain *chain, int i);
+/* The convolution of a link with what is fused into it, but for its norm and what is added. */
+struct conv_args vae_link_args(const struct vae_link *link);
 /* Multiply-accumulates of link i. */
 double vae_chain_work(const struct vae_chain *chain, int i);
 

@@ -44,17 +44,22 @@ double vae_chain_work(const struct vae_chain *chain, int i)
     return (double)l->h * (double)l->w * (double)l->c * in;
 }
 
+struct conv_args vae_link_args(const struct vae_link *link)
+{
+    return (struct conv_args){.conv = link->conv,
+                              .act = link->norm ? ACT_SILU : ACT_NONE,
+                              .up_h = link->enlarges ? link->h : 0,
+                              .up_w = link->enlarges ? link->w : 0};
+}
+
 /* A ResNet, or a single link. */
 static struct tensor run_whole(const struct vae_link *link, struct ops *o, size_t mark,
                                struct tensor x, const struct tensor *into)
 {
     if (link->block) return resnet_replace(link->block, o, mark, x);
-    const struct conv_args args = {.conv = link->conv,
-                                   .norm = link->norm,
-                                   .act = link->norm ? ACT_SILU : ACT_NONE,
-                                   .up_h = link->enlarges ? link->h : 0,
-                                   .up_w = link->enlarges ? link->w : 0,
-                                   .into = into};
+    struct conv_args args = vae_link_args(link);
+    args.norm = link->norm;
+    args.into = into;
     struct tensor y = op_conv(o, x, &args);
     return into ? y : tensor_keep(o->arena, mark, y);
 }
