@@ -282,7 +282,7 @@ struct tensor tiny_decode_bands(const struct tiny *t, struct ops *o, struct tens
                                 int64_t n_rows)
 {
     if (z.rank == 0) return z;
-    int64_t f = tiny_factor(t), each = z.dim[1] * z.dim[2] * z.dim[3];
+    int64_t f = tiny_factor(t);
     struct tensor y = tensor_new4(o->arena, z.dim[0], z.dim[1] * f, z.dim[2] * f, 3, o->err);
     if (first < 1) first = 1;
     if (first > t->n_levels) first = t->n_levels;
@@ -291,8 +291,8 @@ struct tensor tiny_decode_bands(const struct tiny *t, struct ops *o, struct tens
         struct tensor one = z, picture = y;
         one.dim[0] = picture.dim[0] = 1;
         if (!ops_dry(o)) {
-            one.data += i * each;
-            picture.data += i * each / z.dim[3] * f * f * 3;
+            one.data += i * tensor_count(one);
+            picture.data += i * tensor_count(picture);
         }
         decode_one(t, o, one, first, n_rows, picture);
     }
