@@ -127,9 +127,9 @@ static bool plan_vectors(struct ops *o, struct tensor x, struct conv_plan *c)
     for (size_t i = 0; i < c->n; i++) {
         float *b = bias + i * c->bias_stride;
         if (i == 0 && !bias_in_panels(o, &args->conv->bias, &job, "conv", b)) return false;
-        if (i > 0) memcpy(b, bias, c->bias_stride * sizeof(float));
+        if (i > 0 && !ops_dry(o)) memcpy(b, bias, c->bias_stride * sizeof(float));
     }
-    for (size_t i = 0; args->per_channel && i < c->n; i++)
+    for (size_t i = 0; args->per_channel && i < c->n && !ops_dry(o); i++)
         o->kernels->add(bias + i * c->bias_stride, bias + i * c->bias_stride,
                         args->per_channel->data + i * c->out, c->out);
     c->bias = bias;
@@ -194,7 +194,8 @@ static bool conv_direct(struct ops *o, const struct conv_plan *c)
     if (!runs || !row || !a) return false;
     for (size_t ky = 0; ky < c->side; ky++) {
         for (size_t kx = 0; kx < c->side; kx++)
-            n_runs += runs_cut(runs + n_runs, (ptrdiff_t)((ky * columns + kx) * pixel), c->in);
+            n_runs += runs_cut(ops_dry(o) ? NULL : runs + n_runs,
+                               (ptrdiff_t)((ky * columns + kx) * pixel), c->in);
     }
     for (size_t i = 0; i < c->out_h * c->out_w && !ops_dry(o); i++)
         row[i] = (ptrdiff_t)((i / c->out_w * columns + i % c->out_w) * c->stride * pixel);

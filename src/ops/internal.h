@@ -133,6 +133,7 @@ bool product_run(struct ops *o, const struct product *p, const char *op);
 /* Cuts length into about equal runs of at most RUN_MAX, multiples of RUN_UNIT but for the last,
  * starting at offset; answers how many (runs may be NULL). */
 size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length);
+size_t runs_longest(size_t length); /* the first of them */
 
 /* bias [n_panels * GEMM_PANEL] for the panels of a job, zero where there is none. */
 bool bias_in_panels(struct ops *o, const struct weight *bias, const struct pack_job *job,

@@ -70,7 +70,7 @@ struct tensor op_linear(struct ops *o, struct tensor x, const struct linear_args
     }
     for (size_t i = 0; i < m && !ops_dry(o); i++) row[i] = (ptrdiff_t)(i * k);
     p.row = row;
-    p.n_runs = runs_cut(runs, 0, k);
+    p.n_runs = runs_cut(ops_dry(o) ? NULL : runs, 0, k);
     p.runs = runs;
     if (weight_exists(&args->linear->bias)) {
         if (!bias_in_panels(o, &args->linear->bias, &p.weights, "linear", bias)) return none;

@@ -49,12 +49,12 @@ bool bias_in_panels(struct ops *o, const struct weight *bias, const struct pack_
                     const char *op, float *out)
 {
     size_t n_panels = pack_panels(job);
-    memset(out, 0, n_panels * GEMM_PANEL * sizeof(float));
+    if (!ops_dry(o)) memset(out, 0, n_panels * GEMM_PANEL * sizeof(float));
     if (!weight_exists(bias)) return true;
     size_t mark = arena_mark(o->arena);
     const float *values = ops_vector(o, bias, job->n, op);
     if (!values) return false;
-    for (size_t i = 0; i < n_panels * GEMM_PANEL; i++) {
+    for (size_t i = 0; i < n_panels * GEMM_PANEL && !ops_dry(o); i++) {
         size_t row = column_row(job, i / GEMM_PANEL, i % GEMM_PANEL);
         if (row < job->n) out[i] = values[row];
     }

@@ -16,10 +16,15 @@
 /* Tasks a thread, so that the last one to finish does not keep the others waiting long. */
 #define TASKS_PER_THREAD 12
 
+size_t runs_longest(size_t length)
+{
+    size_t n = ceil_div(length, RUN_MAX);
+    return min_size(round_up(ceil_div(length, n), RUN_UNIT), length);
+}
+
 size_t runs_cut(struct gemm_run *runs, ptrdiff_t offset, size_t length)
 {
-    size_t n = ceil_div(length, RUN_MAX), step = round_up(ceil_div(length, n), RUN_UNIT);
-    n = ceil_div(length, step);
+    size_t step = runs_longest(length), n = ceil_div(length, step);
     for (size_t i = 0; runs && i < n; i++)
         runs[i] =
             (struct gemm_run){offset + (ptrdiff_t)(i * step), min_size(step, length - i * step)};

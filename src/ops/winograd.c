@@ -37,8 +37,8 @@ struct wino {
     size_t v_row;                 /* floats from tile to tile in V */
     const ptrdiff_t *row;
     const struct gemm_run *runs;
-    size_t n_runs;
-    float *u; /* all panels, or NULL: each thread makes the one it needs */
+    size_t n_runs, run_k; /* run_k: values in the longest */
+    float *u;             /* all panels, or NULL: each thread makes the one it needs */
 };
 
 bool conv_winograd_suits(const struct conv_plan *c)
@@ -217,7 +217,7 @@ static void multiply_panel(const struct wino *w, const float *v, size_t v_plane,
         const struct gemm_run *run = &w->runs[r];
         float *u =
             w->u ? w->u + panel * w->panel_floats + (size_t)run->offset * GEMM_PANEL : own->u;
-        size_t u_plane = w->u ? w->u_plane : (w->runs[0].k + 1) * GEMM_PANEL;
+        size_t u_plane = w->u ? w->u_plane : (w->run_k + 1) * GEMM_PANEL;
         if (fill)
             pack_winograd(w->kernels, &w->weights, panel, (size_t)run->offset, run->k, own->pack, u,
                           u_plane);
@@ -233,7 +233,7 @@ static bool run_small(struct ops *o, struct wino *w, bool u_is_new, int n_thread
     size_t rows = w->tiles_h * WINO_OUT + 2, columns = w->tiles_w * WINO_OUT + 2;
     size_t v_plane = step * w->v_row + LINE, m_floats = WINO_PLANES * m_plane(step, 1);
     size_t pack_floats = round_up(pack_scratch(&w->weights), LINE);
-    size_t u_floats = w->u ? 0 : WINO_PLANES * (w->runs[0].k + 1) * GEMM_PANEL;
+    size_t u_floats = w->u ? 0 : WINO_PLANES * (w->run_k + 1) * GEMM_PANEL;
     size_t size = pack_floats + m_floats + step * GEMM_PARTIAL + u_floats;
     float *padded = ops_floats(o, c->n * rows, columns * c->in),
           *v = ops_floats(o, WINO_PLANES, v_plane);
@@ -289,13 +289,12 @@ bool conv_winograd(struct ops *o, const struct conv_plan *c)
     struct gemm_run *runs = (void *)ops_offsets(o, 2 * runs_cut(NULL, 0, c->in));
     ptrdiff_t *row = ops_offsets(o, n_rows);
     if (!runs || !row) return false;
-    w.n_runs = runs_cut(runs, 0, c->in);
-    if (dtype_info(w.weights.weight->dtype)->block_values > RUN_UNIT) {
-        runs[0].k = c->in;
-        w.n_runs = 1;
-    }
+    bool whole = dtype_info(w.weights.weight->dtype)->block_values > RUN_UNIT;
+    w.n_runs = whole ? 1 : runs_cut(ops_dry(o) ? NULL : runs, 0, c->in);
+    w.run_k = whole ? c->in : runs_longest(c->in);
+    if (whole && !ops_dry(o)) runs[0] = (struct gemm_run){0, c->in};
     w.runs = runs;
-    for (size_t i = 0; i < n_rows; i++) row[i] = (ptrdiff_t)(i * w.v_row);
+    for (size_t i = 0; i < n_rows && !ops_dry(o); i++) row[i] = (ptrdiff_t)(i * w.v_row);
     w.row = row;
     size_t u_bytes = w.n_panels * w.panel_floats * sizeof(float);
     if (small || u_bytes <= PACK_CACHE_SMALL_BYTES)
