@@ -3,6 +3,7 @@
 #include "check.h"
 #include "darkroom.h"
 #include "files/weights.h"
+#include "picture.h"
 #include "scratch.h"
 
 #include <stdint.h>
@@ -191,21 +192,6 @@ static void same_tensors(const char *a, const char *b)
     weights_close(y);
 }
 
-static bool render(const char *path, struct dk_image *image)
-{
-    struct dk_error err = {0};
-    struct dk_settings s;
-    dk_settings_default(&s);
-    s.prompt = "a house";
-    s.n_steps = 2;
-    s.width_px = s.height_px = 64;
-    struct dk_model *model = dk_model_open(path, NULL, &err);
-    bool ok = model && dk_render(model, &s, 1, image, NULL, NULL, &err);
-    CHECK(ok, "%s: %s", path, err.message);
-    dk_model_close(model);
-    return ok;
-}
-
 /* The U-Net in two shards, the text encoder as transformers names it, the VAE as an fp16 variant.
  */
 static void check_pickles(void)
@@ -224,7 +210,7 @@ static void check_pickles(void)
     same_tensors(MODEL "/vae", in("model/vae").s);
     same_tensors(MODEL "/text_encoder", in("model/text_encoder").s);
     struct dk_image a = {0}, b = {0};
-    if (render(MODEL, &a) && render(model.s, &b))
+    if (picture_of(MODEL, &a) && picture_of(model.s, &b))
         CHECK(memcmp(a.rgb, b.rgb, 64 * 64 * 3) == 0, "the pictures differ");
     dk_image_free(&a);
     dk_image_free(&b);

@@ -7,11 +7,10 @@
  */
 
 #include "check.h"
-#include "kernels/kernels.h"
+#include "netbench.h"
 #include "nets/clip.h"
 #include "nets/unet.h"
 #include "nets/vae.h"
-#include "ops/cache.h"
 #include "pipeline/config.h"
 
 #include <stdarg.h>
@@ -22,36 +21,7 @@
 
 static const double TEXT_TOLERANCE = 2e-5, UNET_TOLERANCE = 2e-5, VAE_TOLERANCE = 5e-5;
 
-/* ---- the bench: operations with an arena, and golden tensors by name ----------------------- */
-
-struct bench {
-    struct dk_error err;
-    struct arena arena;
-    struct kernels kernels;
-    struct pack_cache *cache;
-    struct ops ops;
-};
-
-static bool bench_open(struct bench *b, unsigned kernel_flags)
-{
-    *b = (struct bench){.err = {.code = DK_OK}};
-    kernels_init(&b->kernels, kernel_flags);
-    b->cache = pack_cache_open((size_t)64 << 20, &b->err);
-    bool ok = b->cache && arena_open(&b->arena, (size_t)1 << 30, &b->err);
-    b->ops = (struct ops){.kernels = &b->kernels,
-                          .arena = &b->arena,
-                          .err = &b->err,
-                          .cache = b->cache,
-                          .n_threads = 2};
-    CHECK(ok, "%s", b->err.message);
-    return ok;
-}
-
-static void bench_close(struct bench *b)
-{
-    arena_close(&b->arena);
-    pack_cache_close(b->cache);
-}
+/* ---- golden tensors by name ---------------------------------------------------------------- */
 
 static struct weights *open_weights(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static struct weights *open_weights(const char *format, ...)
@@ -1019,7 +989,7 @@ int main(void)
     static const unsigned kernel_sets[] = {KERNELS_SCALAR, 0};
     for (size_t i = 0; i < 2; i++) {
         struct bench bench;
-        if (!bench_open(&bench, kernel_sets[i])) break;
+        if (!bench_open(&bench, kernel_sets[i], (size_t)64 << 20)) break;
         check_text(&bench);
         check_unets(&bench);
         check_vae_model(&bench, "tiny-sd1");

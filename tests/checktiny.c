@@ -4,9 +4,8 @@
 #include "check.h"
 #include "files/image.h"
 #include "golden.h"
-#include "kernels/kernels.h"
+#include "netbench.h"
 #include "nets/tiny.h"
-#include "ops/cache.h"
 #include "pipeline/memory.h"
 #include "scratch.h"
 
@@ -15,35 +14,6 @@
 #define DATA "tests/golden/tiny/"
 
 static const double TOLERANCE = 2e-5;
-
-struct bench {
-    struct dk_error err;
-    struct arena arena;
-    struct kernels kernels;
-    struct pack_cache *cache;
-    struct ops ops;
-};
-
-static bool bench_open(struct bench *b, unsigned kernel_flags)
-{
-    *b = (struct bench){.err = {.code = DK_OK}};
-    kernels_init(&b->kernels, kernel_flags);
-    b->cache = pack_cache_open((size_t)8 << 20, &b->err);
-    bool ok = b->cache && arena_open(&b->arena, (size_t)1 << 30, &b->err);
-    b->ops = (struct ops){.kernels = &b->kernels,
-                          .arena = &b->arena,
-                          .err = &b->err,
-                          .cache = b->cache,
-                          .n_threads = 2};
-    CHECK(ok, "%s", b->err.message);
-    return ok;
-}
-
-static void bench_close(struct bench *b)
-{
-    arena_close(&b->arena);
-    pack_cache_close(b->cache);
-}
 
 /* A decoder with its weights; both NULL after a failure, which is then in b->err. */
 struct opened {
@@ -456,7 +426,7 @@ int main(void)
     if (!scratch_open("checktiny")) return 1;
     for (size_t i = 0; i < 2; i++) {
         struct bench b;
-        if (!bench_open(&b, kernel_sets[i])) break;
+        if (!bench_open(&b, kernel_sets[i], (size_t)8 << 20)) break;
         check_numbers(&b);
         check_bands(&b);
         if (kernel_sets[i] == 0) {

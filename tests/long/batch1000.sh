@@ -25,13 +25,7 @@ seconds() { date +%s.%N; }
 
 began=$(seconds)
 start plain >plain.events 2>log
-: >memory
-while kill -0 $pid 2>/dev/null; do
-    made=0
-    [ -e plain/manifest.jsonl ] && made=$(wc -l <plain/manifest.jsonl)
-    sed -n "s/^VmRSS:[^0-9]*\([0-9]*\).*/$made \1/p" /proc/$pid/status 2>/dev/null >>memory
-    sleep 0.5
-done
+watch $pid plain 0.5
 wait $pid
 check 'the undisturbed run' test $? = 0
 took=$(echo "$(seconds) $began" | awk '{ print $1 - $2 }')

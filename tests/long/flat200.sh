@@ -9,16 +9,10 @@ n=${N:-200} steps=${STEPS:-4} size=${SIZE:-64x64} model=${MODEL:-$root/models/em
 awk -v n="$n" 'BEGIN { split("cat dog house rocket tree boat apple fish hat car", b, " ");
     for (i = 1; i <= n; i++) printf "a red %s and a blue %s, number %d\n", b[1 + i % 10], b[1 + int(i / 10) % 10], i }' >prompts.txt
 
-# Lines "pictures made, resident KiB", until the process ends. The sheet at the end is not one of the pictures.
+# No sheet at the end: it is not one of the pictures.
 "$dk" batch prompts.txt -o pictures -m "$model" --steps "$steps" --size "$size" --seed 1 --no-sheet -q >names 2>log &
 pid=$!
-: >memory
-while kill -0 $pid 2>/dev/null; do
-    made=0
-    [ -e pictures/manifest.jsonl ] && made=$(wc -l <pictures/manifest.jsonl)
-    sed -n "s/^VmRSS:[^0-9]*\([0-9]*\).*/$made \1/p" /proc/$pid/status 2>/dev/null >>memory
-    sleep 0.2
-done
+watch $pid pictures 0.2
 wait $pid
 check 'the batch' test $? = 0
 check 'all pictures' test "$(wc -l <pictures/manifest.jsonl)" = "$n"
