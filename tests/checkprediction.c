@@ -228,8 +228,14 @@ static void check_said(void)
     static const char *const markers[] = {"v_pred", "ztsnr", NULL};
     char key[] = "modelspec.prediction_type", v[] = "v", eps[] = "epsilon", other[] = "flow";
     struct dk_text says_v = {key, v}, says_eps = {key, eps}, says_other = {key, other};
+    char marker[] = "v_pred", yes[] = "True", no[] = "false";
+    struct dk_text says_yes = {marker, yes}, says_no = {marker, no};
     check_file(put_shaped("a.safetensors", 4, -0.4f, markers, NULL).s, NULL, "v_prediction",
                "marker tensor", "a marker");
+    check_file(put_shaped("a.safetensors", 4, -0.4f, NULL, &says_yes).s, NULL, "v_prediction",
+               "marker tensor", "a marker's name among the metadata");
+    check_file(put_shaped("a.safetensors", 4, -0.4f, NULL, &says_no).s, NULL, "epsilon",
+               "trial of the U-Net", "the same that says no");
     check_file(put_shaped("a.safetensors", 4, -0.6f, NULL, &says_eps).s, NULL, "epsilon",
                "metadata", "metadata say epsilon");
     check_file(put_shaped("a.safetensors", 4, -0.4f, NULL, &says_v).s, NULL, "v_prediction",

@@ -3,6 +3,7 @@
 #include "pipeline/prediction.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define SD2_CONTEXT_WIDTH 1024
 #define TRIAL_CELLS       8
@@ -71,11 +72,18 @@ static bool take_metadata(struct dk_model *model, const struct weights *file)
     return false;
 }
 
+/* Marker tensors are kept as "true"; others write such a key with a value, which may be no. */
+static bool is_marked(const struct weights *file, const char *key)
+{
+    const char *text = weights_metadata(file, key);
+    return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
+}
+
 /* What a file says of itself. */
 static bool take_file(struct dk_model *model, const struct weights *file)
 {
     if (!file) return false;
-    if (!weights_metadata(file, "v_pred")) return take_metadata(model, file);
+    if (!is_marked(file, "v_pred")) return take_metadata(model, file);
     decide(model, DK_PREDICTS_V, PREDICTION_MARKER);
     return true;
 }
@@ -83,7 +91,7 @@ static bool take_file(struct dk_model *model, const struct weights *file)
 /* Zero terminal SNR, which asks for v, and is seen only by steps that begin at the very end. */
 static void take_zero_snr(struct dk_model *model, const struct weights *file)
 {
-    if (!file || !weights_metadata(file, "ztsnr")) return;
+    if (!file || !is_marked(file, "ztsnr")) return;
     if (model->scheduler.prediction != DK_PREDICTS_V) return;
     model->scheduler.zero_terminal_snr = true;
     if (model->scheduler.spacing == SCHEDULER_UNSET) model->scheduler.spacing = DK_TRAILING;
