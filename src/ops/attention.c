@@ -157,13 +157,13 @@ struct tensor op_attention(struct ops *o, struct tensor q, struct tensor k, stru
     float *scratch = ops_floats(o, (size_t)n_threads, tile_floats);
     ptrdiff_t *rows = ops_offsets(o, 2 * QUERIES);
     if (y.rank == 0 || !t.k_packed || !t.v_packed || !scratch || !rows) return none;
-    for (size_t i = 0; i < QUERIES; i++)
-        rows[i] = (ptrdiff_t)(i * t.c), rows[QUERIES + i] = (ptrdiff_t)(i * SCORES);
-    t.q_row = rows, t.s_row = rows + QUERIES;
     if (ops_dry(o)) {
         arena_reset(o->arena, mark);
         return y;
     }
+    for (size_t i = 0; i < QUERIES; i++)
+        rows[i] = (ptrdiff_t)(i * t.c), rows[QUERIES + i] = (ptrdiff_t)(i * SCORES);
+    t.q_row = rows, t.s_row = rows + QUERIES;
 #pragma omp parallel num_threads(n_threads)
     {
         struct tile tile =
