@@ -85,6 +85,9 @@ bool comparison_use(struct comparison *c, size_t slot, struct dk_error *err)
     bool ok = c->model != NULL;
     if (ok && !s->path) {
         struct dk_error why = {0};
+        struct dk_model_info info; /* lays out a run to count its memory: not for each cell */
+        dk_model_get_info(c->model, &info);
+        s->guidance = info.guidance;
         s->truth = truth_open(path, &why);
         s->provenance.model_name = identity_name(path);
         s->path = text_copy(path);
@@ -194,13 +197,10 @@ static char *name_cell(const struct cell *cell)
 static void fix_guidance(const struct comparison *c, struct cell *cell)
 {
     struct dk_settings *s = &cell->request.settings, own = *s;
-    struct dk_model_info info;
     if (!isnan(s->guidance)) return;
-    dk_model_get_info(c->model, &info);
-    s->guidance = info.guidance;
+    s->guidance = c->slots[cell->model].guidance;
     struct dk_error ignored = {0};
-    cell->says_guidance =
-        !dk_resolve(c->model, &own, NULL, &ignored) || own.guidance != info.guidance;
+    cell->says_guidance = !dk_resolve(c->model, &own, NULL, &ignored) || own.guidance != s->guidance;
 }
 
 static bool resolve(struct comparison *c, struct cell *cell, struct dk_error *err)

@@ -88,6 +88,7 @@ struct slot {
     struct request request;
     struct provenance provenance;
     char *path;
+    double guidance;     /* the model's own */
     struct truth *truth; /* what its pictures should show; NULL: the model does not say */
 };
 
