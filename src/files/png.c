@@ -240,7 +240,8 @@ static bool allocate_picture(struct coder *c)
                        c->path);
     struct dk_error why = {0};
     if (!image_new(&c->image, (int)width, (int)height, &why))
-        return dk_fail(c->err, why.code, "%s: %s", c->path, why.message);
+        return dk_fail(c->err, why.code == DK_ERROR_ARGUMENT ? DK_ERROR_FORMAT : why.code, "%s: %s",
+                       c->path, why.message); /* the file is at fault, not a setting */
     c->rows = malloc(height * sizeof *c->rows);
     if (!c->rows) return dk_fail(c->err, DK_ERROR_MEMORY, "%s: out of memory", c->path);
     for (size_t y = 0; y < height; y++) c->rows[y] = c->image.rgb + y * width * 3;
