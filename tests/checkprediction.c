@@ -25,7 +25,7 @@
 struct shaped {
     struct header_tensor tensors[MAX_TENSORS];
     size_t n;
-    char names[MAX_TENSORS][96];
+    char names[MAX_TENSORS][192];
 };
 
 static void add(struct shaped *s, const char *prefix, const char *name, int64_t a, int64_t b,
@@ -223,6 +223,33 @@ static void check_trial(void)
     dk_model_close(model);
 }
 
+static void keep_warning(void *user, const char *sentence)
+{
+    snprintf(user, 500, "%s", sentence);
+}
+
+/* Neither prediction answers NaN or infinity: that is told, and epsilon no more than assumed. */
+static void check_no_answer(void)
+{
+    const float biases[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        char warning[500] = "";
+        struct path path = put_shaped("nan.safetensors", 4, biases[i], NULL, NULL);
+        struct dk_model_options options = with_vae(NULL);
+        options.tokenizer = GOLDEN "tiny-sd2/tokenizer";
+        options.warn = keep_warning;
+        options.user = warning;
+        struct dk_model *model = opened(path.s, &options);
+        struct dk_error err = {0};
+        if (!model) return;
+        CHECK(dk_model_find_prediction(model, &err), "%s", err.message);
+        predicts(model, "epsilon", "assumed", "a U-Net that answers no number");
+        CHECK(strstr(warning, "nan.safetensors: cannot tell") && strstr(warning, "--prediction"),
+              "%g: %s", (double)biases[i], warning);
+        dk_model_close(model);
+    }
+}
+
 static void check_said(void)
 {
     static const char *const markers[] = {"v_pred", "ztsnr", NULL};
@@ -382,6 +409,7 @@ int main(void)
 {
     if (!scratch_open("prediction")) return 1;
     check_trial();
+    check_no_answer();
     check_said();
     check_given_unet();
     check_golden();

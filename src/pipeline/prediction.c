@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pipeline/prediction.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -143,6 +145,16 @@ static double run_trial(const struct dk_model *model, struct ops *o)
     return out.rank > 0 ? sum / (double)tensor_count(out) : 0;
 }
 
+static void warn_of_trial(const struct dk_model *model)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence,
+             "%.800s: cannot tell what the U-Net predicts: its trial gave NaN or infinity; epsilon "
+             "is assumed, --prediction says another",
+             model->path);
+    if (model->warn) model->warn(model->warn_user, sentence);
+}
+
 bool prediction_settle(struct dk_model *model, struct dk_error *err)
 {
     if (model->prediction_source != PREDICTION_OPEN) return true;
@@ -153,6 +165,11 @@ bool prediction_settle(struct dk_model *model, struct dk_error *err)
     double mean = run_trial(model, &o);
     arena_reset(&model->arena, mark);
     if (own.code != DK_OK) return dk_fail(err, own.code, "%s", own.message);
+    if (!isfinite(mean)) { /* NaN is not below the limit, but tells nothing */
+        warn_of_trial(model);
+        decide(model, DK_PREDICTS_EPS, PREDICTION_ASSUMED);
+        return true;
+    }
     decide(model, mean < TRIAL_LIMIT ? DK_PREDICTS_V : DK_PREDICTS_EPS, PREDICTION_TRIAL);
     return true;
 }
