@@ -335,7 +335,7 @@ static struct path make_folder(void)
     char here[512], command[2600];
     struct path folder_of = in("model");
     CHECK(getcwd(here, sizeof here), "no current folder");
-    snprintf(command, sizeof command, "mkdir -p '%s'", folder_of.s);
+    snprintf(command, sizeof command, "rm -rf '%s' && mkdir -p '%s'", folder_of.s, folder_of.s);
     bool good = system(command) == 0;
     for (size_t i = 0; good && i < sizeof parts / sizeof *parts; i++) {
         snprintf(command, sizeof command, "ln -s '%s/" MODEL "/%s' '%s/'", here, parts[i],
@@ -390,6 +390,51 @@ static void check_pipeline(struct bench *b)
     CHECK(own.told_bytes > 0 && own_tiny.told_bytes > 0, "nothing told");
 }
 
+static void keep_warning(void *user, const char *sentence)
+{
+    snprintf(user, 1100, "%s", sentence);
+}
+
+/* A damaged decoder of the model's own: told, left out, and refused only where it is asked for. */
+static void check_own_damaged(void)
+{
+    static const char *const spoil[] = {
+        "truncate -s 5000 '%s'",
+        "printf '\\000\\000\\300\\177' | dd of='%s' bs=1 seek=$(($(stat -c %%s "
+        "\"$file\") - 4)) conv=notrunc 2>/dev/null",
+        "rm '%s'"};
+    static const char *const words[] = {"download it again", "NaN", "no weights"};
+    struct path model = make_folder(), part = in("model/vae_tiny"),
+                file = in("model/vae_tiny/diffusion_pytorch_model.safetensors");
+    setenv("file", file.s, 1);
+    for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
+        char command[4000], warning[1100] = "";
+        snprintf(command, sizeof command, "rm -rf '%s' && cp -r " DATA "vae_tiny '%s'", part.s,
+                 part.s);
+        CHECK(system(command) == 0, "%s", command);
+        snprintf(command, sizeof command, spoil[i], file.s);
+        CHECK(system(command) == 0, "%s", command);
+        const struct dk_model_options options = {
+            .n_threads = 1, .warn = keep_warning, .user = warning};
+        struct dk_error err = {.code = DK_OK};
+        struct dk_model *opened = dk_model_open(model.s, &options, &err);
+        CHECK(opened, "%s", err.message);
+        if (!opened) continue;
+        CHECK(strstr(warning, words[i]) && strstr(warning, "without the tiny decoder"), "%s: %s",
+              words[i], warning);
+        struct dk_model_info info;
+        dk_model_get_info(opened, &info);
+        CHECK(info.n_parts == 3, "%zu parts", info.n_parts);
+        struct dk_settings s = settings();
+        CHECK(dk_resolve(opened, &s, NULL, &err), "%s", err.message);
+        s.decoder = "tiny";
+        CHECK(!dk_resolve(opened, &s, NULL, &err) && err.code == DK_ERROR_MODEL &&
+                  strstr(err.message, words[i]),
+              "%s", err.message);
+        dk_model_close(opened);
+    }
+}
+
 static void check_open_fails(const char *taesd, const char *word)
 {
     struct dk_error err = {.code = DK_OK};
@@ -434,6 +479,7 @@ int main(void)
             check_damage(&b);
             check_pipeline(&b);
             check_refusals();
+            check_own_damaged();
         }
         bench_close(&b);
     }

@@ -5,6 +5,7 @@
 #include "pipeline/config.h"
 #include "pipeline/find.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,38 @@ static bool open_at(struct dk_model *model, const char *path, struct dk_error *e
     return model->tiny && check_fit(model, path, err);
 }
 
+static bool check_finite(struct dk_model *model, struct dk_error *err)
+{
+    const struct weights *part = model->parts[model->n_parts - 1];
+    struct ops o = model_ops(model, NULL, err);
+    for (size_t i = 0; i < weights_count(part); i++)
+        if (!op_weight_finite(&o, weights_at(part, i)))
+            return dk_fail(err, DK_ERROR_NUMERIC, "%s: tensor %s holds NaN or infinity",
+                           weights_path(part), weights_at(part, i)->name);
+    return true;
+}
+
+/*
+ * The model's own, which most pictures do without: a damaged one is left out with a warning, and
+ * refused only where it is asked for.
+ */
+static bool open_own(struct dk_model *model, const char *path, struct dk_error *err)
+{
+    struct dk_error why = {.code = DK_OK};
+    if (open_at(model, path, &why) && check_finite(model, &why)) return true;
+    if (why.code == DK_ERROR_MEMORY) return dk_fail(err, why.code, "%s", why.message);
+    tiny_free(model->tiny);
+    model->tiny = NULL;
+    if (strcmp(model->part_names[model->n_parts - 1], PART) == 0)
+        weights_close(model->parts[--model->n_parts]);
+    model->tiny_fault = model_own_string(model, why.message, err);
+    if (!model->tiny_fault) return false;
+    char sentence[sizeof why.message + 64];
+    snprintf(sentence, sizeof sentence, "%s; going on without the tiny decoder", why.message);
+    if (model->warn) model->warn(model->warn_user, sentence);
+    return true;
+}
+
 bool decoder_open(struct dk_model *model, const struct dk_model_options *options,
                   struct dk_error *err)
 {
@@ -56,7 +89,7 @@ bool decoder_open(struct dk_model *model, const struct dk_model_options *options
     if (options->taesd) return open_at(model, options->taesd, err);
     char *own = path_join(model->path, PART);
     if (!own) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
-    bool good = model->checkpoint || !path_exists(own) || open_at(model, own, err);
+    bool good = model->checkpoint || !path_exists(own) || open_own(model, own, err);
     free(own);
     return good;
 }
@@ -73,6 +106,9 @@ bool decoder_resolve(const struct dk_model *model, struct dk_settings *settings,
     if (settings->decoder && !decoder_is_tiny(settings) && strcmp(settings->decoder, "vae") != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT, "decoder: \"%s\" is unknown; give vae or tiny",
                        settings->decoder);
+    if (decoder_is_tiny(settings) && model->tiny_fault)
+        return dk_fail(err, DK_ERROR_MODEL, "%s; give another with --taesd, or use vae",
+                       model->tiny_fault);
     if (decoder_is_tiny(settings) && !model->tiny)
         return dk_fail(err, DK_ERROR_ARGUMENT,
                        "decoder: %s has no tiny decoder; give one with --taesd, or use vae",

@@ -37,6 +37,7 @@ struct dk_model {
     struct unet *unet;
     struct vae *vae;
     struct tiny *tiny; /* decodes rougher and faster: decoder.h; NULL: there is none */
+    const char *tiny_fault; /* why the model's own one is left out; NULL: it is not */
     struct text_encoders text;
     struct scheduler_config scheduler;
     enum prediction_source prediction_source; /* of scheduler.prediction */
