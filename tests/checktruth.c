@@ -250,6 +250,26 @@ static void without(const char *key)
     json_decref(copy);
 }
 
+/* Another type where a list or an object belongs; the key is told. */
+static void check_types(void)
+{
+    static const char *const keys[] = {"styles", "objects"};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *copy = json_deep_copy(facts),
+               *first = json_array_get(json_object_get(copy, "objects"), 0);
+        struct dk_error err = {0};
+        if (i == 0)
+            json_object_set_new(copy, keys[i], json_string("gray"));
+        else
+            json_object_set_new(first, "plurals", json_string("foxes"));
+        write_file(copy, &sheet);
+        expect_file(false, keys[i]);
+        CHECK(!truth_open(folder, &err) && strstr(err.message, keys[i]), "%s: %s", keys[i],
+              err.message);
+        json_decref(copy);
+    }
+}
+
 static void check_damage(void)
 {
     static const char *const keys[] = {"schema", "canvas", "tile",  "columns", "objects", "colours",
@@ -262,6 +282,7 @@ static void check_damage(void)
     write_file(facts, &sheet);
     expect_file(true, "a copy");
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) without(keys[i]);
+    check_types();
     write_file(facts, &small);
     expect_file(false, "a picture of another size");
     write_file(json_null(), &sheet);

@@ -34,6 +34,7 @@ static bool read_words(const json_t *list, const char **words, size_t most, size
     size_t i;
     const json_t *item;
     *n = 0;
+    if (list && !json_is_array(list)) return false;
     json_array_foreach(list, i, item)
     {
         if (*n == most || !(words[*n] = word_of(item))) return false;
@@ -92,9 +93,10 @@ static bool read_layouts(struct captions *t, const json_t *root)
         const json_t *own = json_object_get(root, layout_names[i]),
                      *at = json_object_get(own, "at");
         struct layout_data *l = &t->layouts[i];
+        t->fault = layout_names[i];
         l->n_at = json_array_size(at);
         if (!number_of(json_object_get(own, "size"), 1, 4 * t->canvas, &l->size) ||
-            l->n_at != wanted[i] ||
+            (at && !json_is_array(at)) || l->n_at != wanted[i] ||
             !read_words(json_object_get(own, "words"), l->words, LENGTH(l->words), &l->n_words))
             return false;
         for (size_t k = 0; k < l->n_at; k++)
@@ -121,6 +123,7 @@ static bool read_styles(struct captions *t, json_t *object)
 {
     const char *name;
     json_t *kind;
+    if (object && !json_is_object(object)) return false;
     json_object_foreach(object, name, kind)
     {
         const char *text = word_of(kind);
@@ -137,11 +140,15 @@ static bool read_styles(struct captions *t, json_t *object)
 bool captions_read(struct captions *t, const json_t *root)
 {
     *t = (struct captions){.objects = NULL};
-    return number_of(json_object_get(root, "canvas"), 16, 4096, &t->canvas) &&
-           read_objects(t, json_object_get(root, "objects")) &&
-           read_colours(t, json_object_get(root, "colours")) && read_layouts(t, root) &&
-           read_places(t, json_object_get(json_object_get(root, "small"), "places")) &&
-           read_styles(t, json_object_get(root, "styles"));
+    t->fault = !number_of(json_object_get(root, "canvas"), 16, 4096, &t->canvas) ? "canvas"
+               : !read_objects(t, json_object_get(root, "objects"))              ? "objects"
+               : !read_colours(t, json_object_get(root, "colours"))              ? "colours"
+               : !read_layouts(t, root)                                          ? t->fault
+               : !read_places(t, json_object_get(json_object_get(root, "small"), "places"))
+                   ? "small.places"
+               : !read_styles(t, json_object_get(root, "styles")) ? "styles"
+                                                                  : NULL;
+    return !t->fault;
 }
 
 void captions_free(struct captions *t)

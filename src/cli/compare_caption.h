@@ -50,6 +50,7 @@ struct captions {
     const char *styles[8];
     enum style style_kinds[8];
     size_t n_styles;
+    const char *fault; /* the key of the text that is not as expected; NULL: none */
 };
 
 /* False when root is not such a text. The words stay root's; free what was read either way. */

@@ -52,12 +52,21 @@ static bool read_art(struct truth *t, const json_t *root, const struct dk_image 
     return true;
 }
 
-static bool read_all(struct truth *t, const struct dk_image *sheet)
+static bool read_all(struct truth *t, const struct dk_image *sheet, const char *path,
+                     struct dk_error *err)
 {
     const json_t *root = t->json;
     const char *schema = json_string_value(json_object_get(root, "schema"));
-    return schema && strcmp(schema, SCHEMA) == 0 && captions_read(&t->captions, root) &&
-           read_art(t, root, sheet);
+    if (schema && strcmp(schema, SCHEMA) == 0 && !captions_read(&t->captions, root))
+        return say_fail(err, DK_ERROR_FORMAT,
+                        "%s: in its " SCHEMA " text \"%s\" is not as expected; take the file that "
+                        "belongs to the model, or remove it",
+                        path, t->captions.fault);
+    if (schema && strcmp(schema, SCHEMA) == 0 && read_art(t, root, sheet)) return true;
+    return say_fail(err, DK_ERROR_FORMAT,
+                    "%s: found no " SCHEMA " text that fits the picture; take the file that "
+                    "belongs to the model, or remove it",
+                    path);
 }
 
 struct truth *truth_open(const char *model, struct dk_error *err)
@@ -72,12 +81,7 @@ struct truth *truth_open(const char *model, struct dk_error *err)
         for (size_t i = 0; i < texts.n_items && !t->json; i++)
             if (strcmp(texts.items[i].keyword, KEYWORD) == 0)
                 t->json = json_loads(texts.items[i].text, JSON_REJECT_DUPLICATES, NULL);
-        if (!read_all(t, &sheet)) {
-            say_fail(err, DK_ERROR_FORMAT,
-                     "%s: found no " SCHEMA
-                     " text that fits the picture; take the file that belongs "
-                     "to the model, or remove it",
-                     path);
+        if (!read_all(t, &sheet, path, err)) {
             truth_free(t);
             t = NULL;
         }
