@@ -60,6 +60,9 @@ ends 2 'steps' "$dk" cat --steps 100000
 ends 2 'scheduler' "$dk" cat --scheduler eulr
 ends 1 'no/such/model' "$dk" cat -m no/such/model
 ends 1 'no model of that name' "$dk" cat -m nosuchmodel
+ends 2 'the name is empty' "$dk" info ''
+ends 2 'the name is empty' "$dk" convert '' x.gguf
+ends 2 'the name is empty' "$dk" cat -m ''
 ends 1 'missing.png: .*No such file' "$dk" --from missing.png
 check 'nothing was written' test -z "$(ls)"
 

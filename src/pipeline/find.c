@@ -149,6 +149,11 @@ static bool visit_for_list(void *user, const char *folder)
 char *dk_model_find(const char *name, struct dk_error *err)
 {
     if (!name) name = DEFAULT_MODEL;
+    if (!*name) { /* every folder searched would answer to it */
+        dk_fail(err, DK_ERROR_ARGUMENT,
+                "model: the name is empty; give a model's name, file or folder");
+        return NULL;
+    }
     if (access(name, F_OK) == 0 && strcmp(name, DEFAULT_MODEL) != 0) {
         char *copy = strdup(name);
         if (!copy) dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", name);
