@@ -304,6 +304,45 @@ static void check_vocabulary(void)
     CHECK(w.n == 2 && strstr(w.last, "tokenizer_2"), "two encoders: %d, %s", w.n, w.last);
 }
 
+/* ---- links that lead nowhere ----------------------------------------------------------------- */
+
+static void check_link(const char *name)
+{
+    struct path link = in(name), model = in("linked");
+    run("rm -rf '%s' && cp -r " MODEL " '%s'", model.s);
+    run("rm -rf '%s' && ln -s gone '%s'", link.s);
+    struct dk_error err = {0};
+    struct dk_model *m = dk_model_open(model.s, NULL, &err);
+    CHECK(!m && err.code == DK_ERROR_FILE && strstr(err.message, link.s) &&
+              strstr(err.message, "is a link to gone, which does not exist"),
+          "%s: %s", name, m ? "was opened" : err.message);
+    dk_model_close(m);
+}
+
+static void check_links(void)
+{
+    static const char *const names[] = {"linked/unet",
+                                        "linked/vae",
+                                        "linked/text_encoder",
+                                        "linked/text_encoder_2",
+                                        "linked/tokenizer",
+                                        "linked/scheduler",
+                                        "linked/unet/config.json",
+                                        "linked/unet/diffusion_pytorch_model.safetensors",
+                                        "linked"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_link(names[i]);
+    struct dk_error err = {0};
+    run("rm -rf '%s' && ln -s gone '%s'", in("linked").s);
+    char *found = dk_model_find(in("linked").s, &err);
+    CHECK(found, "%s", err.message);
+    dk_free(found);
+    err = (struct dk_error){0};
+    found = dk_model_find("", &err);
+    CHECK(!found && err.code == DK_ERROR_ARGUMENT && strstr(err.message, "empty"), "%s",
+          found ? found : err.message);
+    dk_free(found);
+}
+
 int main(void)
 {
     if (!scratch_open("folders")) return 1;
@@ -312,6 +351,7 @@ int main(void)
     check_marker("ztsnr", true);
     check_marker("w_pred", false);
     check_vocabulary();
+    check_links();
     if (!scratch_close()) return 1;
     return check_end("folders");
 }

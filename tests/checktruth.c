@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MODEL "models/emoji"
 #define SIDE  128
@@ -279,6 +280,10 @@ static void check_damage(void)
     scratch_open("checktruth");
     struct dk_error err = {0};
     CHECK(!truth_open(folder, &err) && err.code == DK_OK, "no file: %s", err.message);
+    CHECK(symlink("gone", in(TRUTH_NAME).s) == 0, "no link");
+    CHECK(!truth_open(folder, &err) && strstr(err.message, "is a link to gone"), "%s", err.message);
+    CHECK(unlink(in(TRUTH_NAME).s) == 0, "the link stays");
+    err = (struct dk_error){0};
     write_file(facts, &sheet);
     expect_file(true, "a copy");
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) without(keys[i]);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #define KEYWORD "darkroom-references"
 #define SCHEMA  "darkroom-references-1"
@@ -75,7 +75,8 @@ struct truth *truth_open(const char *model, struct dk_error *err)
     struct dk_image sheet = {0};
     struct dk_texts texts = {0};
     struct truth *t = NULL;
-    if (access(path, F_OK) == 0 && dk_png_read(path, &sheet, &texts, err)) {
+    struct stat status; /* lstat: a link to nothing is told by the reader */
+    if (lstat(path, &status) == 0 && dk_png_read(path, &sheet, &texts, err)) {
         t = text_alloc(sizeof *t);
         *t = (struct truth){.json = NULL};
         for (size_t i = 0; i < texts.n_items && !t->json; i++)

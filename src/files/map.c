@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -32,12 +33,28 @@ static bool map_descriptor(struct map *map, int fd, const char *path, struct dk_
     return true;
 }
 
+bool map_check_link(const char *path, struct dk_error *err)
+{
+    struct stat st;
+    char target[PATH_MAX];
+    if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode)) return true;
+    if (stat(path, &st) == 0 || errno != ENOENT) return true;
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    return dk_fail(err, DK_ERROR_FILE,
+                   "%s: is a link to %s, which does not exist; copy or download that again", path,
+                   target);
+}
+
 bool map_open(struct map *map, const char *path, struct dk_error *err)
 {
     *map = (struct map){0};
     int fd =
         open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe must not hold us up */
-    if (fd < 0) return dk_fail(err, DK_ERROR_FILE, "%s: cannot open: %s", path, strerror(errno));
+    int why = errno;
+    if (fd < 0)
+        return map_check_link(path, err) &&
+               dk_fail(err, DK_ERROR_FILE, "%s: cannot open: %s", path, strerror(why));
     bool ok = map_descriptor(map, fd, path, err);
     close(fd);
     return ok;

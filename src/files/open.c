@@ -210,7 +210,7 @@ static bool read_folder(struct weights *w, const char *folder, struct dk_error *
         char *path = joined(folder, candidates[i].file, err);
         if (!path) return false;
         struct stat st;
-        bool there = stat(path, &st) == 0;
+        bool there = lstat(path, &st) == 0; /* a link that leads nowhere is told, not passed over */
         bool ok = there && (candidates[i].is_index ? read_index(w, folder, path, err)
                                                    : read_file(w, path, err));
         free(path);

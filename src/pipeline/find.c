@@ -109,6 +109,13 @@ static bool each_models_folder(visitor *visit, void *user)
     return false;
 }
 
+/* A link counts that leads nowhere: whoever opens it tells where to. */
+static bool has_name(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
 struct search {
     const char *name;
     char *found;
@@ -118,7 +125,7 @@ static bool visit_for_name(void *user, const char *folder)
 {
     struct search *search = user;
     char *path = path_join(folder, search->name);
-    if (path && access(path, F_OK) == 0) {
+    if (path && has_name(path)) {
         search->found = path;
         return true;
     }
@@ -154,7 +161,7 @@ char *dk_model_find(const char *name, struct dk_error *err)
                 "model: the name is empty; give a model's name, file or folder");
         return NULL;
     }
-    if (access(name, F_OK) == 0 && strcmp(name, DEFAULT_MODEL) != 0) {
+    if (has_name(name) && strcmp(name, DEFAULT_MODEL) != 0) {
         char *copy = strdup(name);
         if (!copy) dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", name);
         return copy;

@@ -4,6 +4,7 @@
 
 #include "base/system.h"
 #include "files/json.h"
+#include "files/map.h"
 #include "kernels/kernels.h"
 #include "ops/cache.h"
 #include "pipeline/config.h"
@@ -422,6 +423,28 @@ static bool has_part(const struct dk_model *model, const char *name, const char 
     return there;
 }
 
+/* A folder that is a link to nothing would else pass for one that is not there. */
+static bool check_links(const struct dk_model *model, const struct dk_model_options *options,
+                        struct dk_error *err)
+{
+    const struct {
+        const char *name, *given;
+    } folders[] = {{"unet", options->unet},
+                   {"vae", options->vae},
+                   {"text_encoder", options->text_encoder},
+                   {"tokenizer", options->tokenizer},
+                   {"text_encoder_2", NULL},
+                   {"tokenizer_2", NULL},
+                   {"scheduler", NULL}};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char *path = folders[i].given ? NULL : path_join(model->path, folders[i].name);
+        bool ok = !path || map_check_link(path, err);
+        free(path);
+        if (!ok) return false;
+    }
+    return true;
+}
+
 /* All that a model lacks, in one sentence. */
 static bool check_parts(const struct dk_model *model, const struct dk_model_options *options,
                         struct dk_error *err)
@@ -486,6 +509,7 @@ struct dk_model *dk_model_open(const char *path, const struct dk_model_options *
     if (model) model->path = strdup(path);
     bool good = model && model->path;
     if (!good) dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", path);
+    good = good && check_links(model, options, err);
     if (good) {
         model->warn = options->warn;
         model->warn_user = options->user;
