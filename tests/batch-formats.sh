@@ -203,6 +203,7 @@ count 8
 jobs dynamic.txt --no-dynamic
 is 1 prompt '"a {red|blue} {cat|dog}"'
 printf 'a {red|blue\nb __nothing__\n' >dynamic.txt
+ends 2 'name one with --wildcards' "$dk" batch dynamic.txt -o folder
 ends 2 'dynamic.txt:1:' "$dk" batch dynamic.txt -o folder --wildcards wild
 check 'both lines' grep -q 'dynamic.txt:2:' "$err"
 

@@ -312,8 +312,8 @@ static const struct options *wildcard_open(struct expansion *x, const char *text
     }
     if (!x->folder) {
         dk_fail(x->err, DK_ERROR_ARGUMENT,
-                "template: __%s__ needs a folder of wildcard files; name one, or write \\__%s__ "
-                "for the words",
+                "template: __%s__ needs a folder of wildcard files; name one with --wildcards, or "
+                "write \\__%s__ for the words",
                 name, name);
         return NULL;
     }
