@@ -281,7 +281,7 @@ static bool probe_folder(const char *path, const char *folder, struct dk_error *
     interrupt_hold(false);
     free(probe);
     return file >= 0 ||
-           say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s: \"%s\"; choose another --output",
+           say_fail(err, DK_ERROR_FILE, "%s: cannot create: %s: \"%s\"; choose another name",
                     path, strerror(error), folder);
 }
 
@@ -292,7 +292,7 @@ bool output_probe(const char *path, struct dk_error *err)
     bool ok = stat(folder, &status) == 0;
     if (!ok && errno == ENOENT)
         say_fail(err, DK_ERROR_FILE,
-                 "%s: cannot create: no such folder \"%s\"; create it or choose another --output",
+                 "%s: cannot create: no such folder \"%s\"; create it or choose another name",
                  path, folder);
     else if (!ok || !S_ISDIR(status.st_mode))
         ok = say_fail(err, DK_ERROR_FILE, "%s: cannot create: \"%s\": %s", path, folder,
@@ -342,7 +342,7 @@ char *output_write(const char *path, bool force, output_writer *write, void *use
         }
     }
     say_fail(err, DK_ERROR_FILE,
-             "%s: exists, and so do %d numbered names; clean up or choose another --output", path,
+             "%s: exists, and so do %d numbered names; clean up or choose another name", path,
              MAX_NUMBER - 2);
     return NULL;
 }

@@ -28,30 +28,30 @@ static bool fail_create(const char *path, int why, struct dk_error *err)
     case ENOENT:
         return dk_fail(
             err, DK_ERROR_FILE,
-            "%s: cannot create: no such directory \"%.*s\"; create it or choose another --output",
+            "%s: cannot create: no such directory \"%.*s\"; create it or choose another name",
             path, shown, name);
     case ENOTDIR:
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: cannot create: \"%.*s\" is not a directory; choose another --output",
+                       "%s: cannot create: \"%.*s\" is not a directory; choose another name",
                        path, shown, name);
     case EACCES:
     case EPERM:
     case EROFS:
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: cannot create: the directory \"%.*s\" is %s; choose another --output",
+                       "%s: cannot create: the directory \"%.*s\" is %s; choose another name",
                        path, shown, name,
                        why == EROFS ? "on a read-only disk" : "not writable for you");
     case EISDIR:
-        return dk_fail(err, DK_ERROR_FILE, "%s: is a directory; name a file in it as --output",
+        return dk_fail(err, DK_ERROR_FILE, "%s: is a directory; name a file in it",
                        path);
     case EEXIST:
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: exists already; choose another --output, or --force to replace it",
+                       "%s: exists already; choose another name, or --force to replace it",
                        path);
     case ENOSPC:
     case EDQUOT:
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: cannot write: %s; free some or choose another --output", path,
+                       "%s: cannot write: %s; free some or choose another name", path,
                        why == ENOSPC ? "no space left on the disk" : "your disk quota is used up");
     default:
         return dk_fail(err, DK_ERROR_FILE, "%s: cannot write: %s", path, strerror(why));
@@ -98,7 +98,7 @@ bool create_open(struct create *c, const char *path, bool overwrite, struct dk_e
     /* Renaming over /dev/null, or over a link to it, would take the device away. */
     if (exists && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return dk_fail(err, DK_ERROR_FILE,
-                       "%s: is a device or pipe, expected a file; choose another --output", path);
+                       "%s: is a device or pipe, expected a file; choose another name", path);
     if (exists && !overwrite) return fail_create(path, EEXIST, err);
     size_t path_bytes = strlen(path) + 1;
     c->path = malloc(path_bytes);
