@@ -373,6 +373,7 @@ static bool plan_cell(struct comparison *c, struct tally *known, size_t number,
     if (resolve(c, cell, &why)) return find_problem(c, known, number, err);
     cell->state = CELL_REFUSED;
     cell->why = text_copy(why.message);
+    cell->code = why.code;
     return true;
 }
 
@@ -381,17 +382,17 @@ static bool check_values(const struct comparison *c, struct dk_error *err)
 {
     for (size_t i = 0; i < c->axes.n_items; i++)
         for (size_t k = 0; k < c->axes.items[i].values.n_items; k++) {
-            const char *why = NULL;
+            const struct cell *refused = NULL;
             bool possible = false;
             for (size_t n = 0; n < c->n_cells && !possible; n++) {
                 const struct cell *cell = &c->cells[n];
                 if (cell->at[i] != k) continue;
                 possible = cell->state != CELL_REFUSED;
-                if (!possible && !why) why = cell->why;
+                if (!possible && !refused) refused = cell;
             }
             if (!possible)
-                return say_fail(err, DK_ERROR_ARGUMENT, "%.1000s",
-                                why ? why : "compare: nothing to do");
+                return say_fail(err, refused ? refused->code : DK_ERROR_ARGUMENT, "%.1000s",
+                                refused ? refused->why : "compare: nothing to do");
         }
     return true;
 }

@@ -60,6 +60,7 @@ struct cell {
     char id[IDENTITY_BYTES];
     char *file; /* of the picture, in the folder */
     char *why;
+    enum dk_code code; /* of a refused cell */
     enum cell_state state;
     struct outcome outcome;
     struct measure measure;
