@@ -154,11 +154,18 @@ interrupted() { # interrupted SIGNALS PATTERN ARGUMENTS...: sends the signals on
     status=$?
     if [ $status -eq 130 ]; then ok; else bad "$signals after $pattern: status $status"; sed 's/^/    /' "$err"; fi
     check "$signals after $pattern: no file" test -z "$(ls -A)"
+    rm -f slow*.png .*slow*.png
 }
 interrupted INT text
 check 'it says so' grep -q 'interrupted; 0 of 1 picture made' "$err"
 interrupted TERM text --threads 1
-interrupted HUP text
+# under nohup the program goes on at a HUP, as it should
+if [ "$(exec 2>/dev/null; sh -c 'kill -HUP $$; echo ignored'; :)" = ignored ]; then
+    echo "render: HUP is ignored here, as under nohup: its interrupt is not tested"
+    skipped=$((skipped + 1))
+else
+    interrupted HUP text
+fi
 interrupted 'INT INT' text
 interrupted INT preview --preview
 interrupted 'INT TERM' preview --preview
