@@ -112,12 +112,12 @@ ends 0 '' "$dk" dog -m model.safetensors --seed 1 --steps 1 --no-metadata -o saf
 ends 0 '' "$dk" dog -m model.gguf --seed 1 --steps 1 --no-metadata -o gguf.png
 same folder.png safetensors.png
 same folder.png gguf.png
-ends 1 'exists already' "$dk" convert emoji model.gguf
+ends 1 'exists already; choose another name, or --force' "$dk" convert emoji model.gguf
 ends 0 '' "$dk" convert model.gguf model.gguf.2.gguf --dtype q8_0 --json
 prints '{"output":"model.gguf.2.gguf","bytes":[1-9]'
 ends 2 'expected f32, f16 or bf16' "$dk" convert emoji x.safetensors --dtype q8_0
 ends 2 'expected a model and a file' "$dk" convert emoji
-ends 1 'no such folder' "$dk" convert emoji missing/x.gguf
+ends 1 'no such folder "missing"; create it or choose another name' "$dk" convert emoji missing/x.gguf
 check 'nothing half written' test ! -e x.safetensors
 
 # One picture made, the next one's folder missing: partly done.
