@@ -241,6 +241,7 @@ struct dk_hooks {
 
 struct dk_stats {
     int unet_passes;
+    int partial_passes; /* of these, how many took features of earlier ones (deepcache, tgate) */
     double text_s, denoise_s, decode_s;
 };
 

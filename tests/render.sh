@@ -76,8 +76,9 @@ ends 0 '^seed [0-9]' "$dk" dog --steps 1 --quiet
 check 'it is in the name' test -s "darkroom-$(sed -n 's/^seed //p' "$err").png"
 run "$dk" dog --steps 2 --count 2 --seed 8 --json -o 'j-{seed}.png'
 check 'an object a picture' test "$(wc -l <"$out")" = 2
-prints '^{"output":"j-8.png",.*"seed":8,.*"unet_passes":4,"seconds":{"load":[0-9.e-]*,"text":[0-9.e-]*,"denoise":[0-9.e-]*,"decode":[0-9.e-]*,"total":[0-9.e-]*},"peak_rss_bytes":[0-9]*}$'
+prints '^{"output":"j-8.png",.*"seed":8,.*"unet_passes":4,"partial_passes":0,"seconds":{"load":[0-9.e-]*,"text":[0-9.e-]*,"denoise":[0-9.e-]*,"decode":[0-9.e-]*,"total":[0-9.e-]*},"peak_rss_bytes":[0-9]*}$'
 prints '^{"output":"j-9.png",.*"seed":9,'
+ends 0 ' 8 passes (4 of them in part), ' "$dk" dog --steps 4 --guidance 2 --seed 1 --deepcache 2 -o partial.png
 run "$dk" dog --steps 1 --guidance 1 --json --quiet
 check 'no unconditional pass' test "$(field unet_passes)" = 1
 check 'quiet' test "$(wc -l <"$err")" = 1

@@ -200,6 +200,7 @@ static void report_json(const struct run *run, const char *output, const struct 
     json_object_set_new(seconds, "decode", json_real(milliseconds(stats->decode_s)));
     json_object_set_new(seconds, "total", json_real(milliseconds(total_s)));
     json_object_set_new(object, "unet_passes", json_integer(stats->unet_passes));
+    json_object_set_new(object, "partial_passes", json_integer(stats->partial_passes));
     json_object_set_new(object, "seconds", seconds);
     json_object_set_new(object, "peak_rss_bytes", json_integer((json_int_t)progress_peak_bytes()));
     print_json(object);
@@ -208,11 +209,14 @@ static void report_json(const struct run *run, const char *output, const struct 
 static void report_text(const struct run *run, const struct dk_stats *stats, double total_s)
 {
     const struct request *request = run->request;
+    char partial[48] = "";
+    if (stats->partial_passes > 0)
+        snprintf(partial, sizeof partial, " (%d of them in part)", stats->partial_passes);
     if (!request->quiet)
-        fprintf(stderr, "seed %llu, %dx%d, %d steps of %s, guidance %g, %d passes, %.2f s\n",
+        fprintf(stderr, "seed %llu, %dx%d, %d steps of %s, guidance %g, %d passes%s, %.2f s\n",
                 (unsigned long long)request->settings.seed, request->settings.width_px,
                 request->settings.height_px, request->settings.n_steps, request->settings.scheduler,
-                request->settings.guidance, stats->unet_passes, total_s);
+                request->settings.guidance, stats->unet_passes, partial, total_s);
     else if (request->random_seed)
         fprintf(stderr, "seed %llu\n", (unsigned long long)request->settings.seed);
 }

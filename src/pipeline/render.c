@@ -302,6 +302,7 @@ static bool denoise_call(struct group *g, int call)
         g->guided && !guided ? g->alone : g->conditioning, g->reuse, plan->deep, plan->cross);
     if (!ops_ok(&g->ops) || out.rank == 0) return false;
     g->stats->unet_passes += (int)out.dim[0];
+    if (plan->deep || plan->cross) g->stats->partial_passes += (int)out.dim[0];
     size_t n = (size_t)(g->h * g->w * g->c);
     const float *answer = out.data + (guided ? g->n * n : 0);
     for (size_t k = 0; guided && k < g->n; k++) {
