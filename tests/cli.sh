@@ -218,6 +218,15 @@ for file in /dev/null /dev/zero . in missing; do
     if [ "$status" -eq 1 ] && [ -s "$err" ]; then ok; else bad "info $file: status $status"; fi
 done
 
+# A reader that has seen enough is no fault to be told of; the status tells that not all was written.
+for command in help --help 'help batch' 'completions fish' schedulers; do
+    # shellcheck disable=SC2086
+    { "$dk" $command 2>"$err"; echo $? >gone; } | :
+    check "$command: quiet" test ! -s "$err"
+done
+{ sleep 0.2; "$dk" help 2>"$err"; echo $? >gone; } | :
+check 'a closed pipe is quiet' test ! -s "$err" -a "$(cat gone)" = 1
+
 # A pipe or device in place of a file does not hold the program for ever.
 mkfifo pipe
 for option in --from --model --unet --vae --text-encoder --tokenizer; do

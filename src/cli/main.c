@@ -180,10 +180,10 @@ static void keep_standard_streams(void)
 int main(int argc, char **argv)
 {
     keep_standard_streams();
-    signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with a sentence */
+    signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails, and leaves no half file */
     signal(SIGXFSZ, SIG_IGN); /* and so does one beyond ulimit -f, which else leaves half a file */
     lost_file_install();
     int status = run(argc, argv);
-    if ((status == EXIT_DONE || status == EXIT_PARTLY) && !say_flush()) status = EXIT_FAILED;
+    if ((status == EXIT_DONE || status == EXIT_PARTLY) && !say_all()) status = EXIT_FAILED;
     return status;
 }

@@ -5,10 +5,12 @@
 #include "text.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool say_fail(struct dk_error *err, enum dk_code code, const char *format, ...)
 {
@@ -77,10 +79,30 @@ int say_failure(const struct dk_error *err)
     return say_exit_code(err);
 }
 
-bool say_flush(void)
+/* Of a pipe: as head does when it has seen enough. */
+static bool reader_is_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
+static bool flush(bool may_be_gone)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return true;
-    say_error("standard output: cannot write: %s", errno ? strerror(errno) : "an earlier write failed");
+    int why = errno;
+    if (!may_be_gone || !reader_is_gone())
+        say_error("standard output: cannot write: %s",
+                  why ? strerror(why) : "an earlier write failed");
     return false;
+}
+
+bool say_flush(void)
+{
+    return flush(false);
+}
+
+bool say_all(void)
+{
+    return flush(true);
 }

@@ -28,5 +28,7 @@ int say_exit_code(const struct dk_error *err);
 
 /* False (and a sentence) when something printed on standard output could not be written. */
 bool say_flush(void);
+/* The same at the end of the program, where a reader that is gone needs no sentence. */
+bool say_all(void);
 
 #endif
