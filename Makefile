@@ -210,12 +210,14 @@ install: all
 	ln -sf libdarkroom.so.$(SO_VERSION) $(TO)/lib/libdarkroom.so
 	install -D -m 644 include/darkroom.h $(TO)/include/darkroom.h
 	install -D -m 644 include/scheduler.h $(TO)/include/scheduler.h
+	install -D -m 644 schedulers/common.h $(TO)/include/darkroom/common.h
 	@mkdir -p $(TO)/lib/pkgconfig
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'includedir=$${prefix}/include' '' 'Name: darkroom' \
 	    'Description: text to image with diffusion models, on the CPU' 'Version: $(VERSION)' \
 	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -ldarkroom' 'Requires.private: $(PKGS)' \
 	    'Libs.private: -lutf8proc -fopenmp -ldl -lm' > $(TO)/lib/pkgconfig/darkroom.pc
 	install -D -m 644 docs/darkroom.1 $(TO)/share/man/man1/darkroom.1
+	install -D -m 644 LICENSE $(TO)/share/doc/darkroom/LICENSE
 	@mkdir -p $(TO)/share/bash-completion/completions $(TO)/share/zsh/site-functions \
 	    $(TO)/share/fish/vendor_completions.d
 	$(abspath $(BIN)) completions bash > $(TO)/share/bash-completion/completions/darkroom
@@ -226,10 +228,12 @@ install: all
 uninstall:
 	rm -f $(TO)/bin/darkroom $(TO)/lib/libdarkroom.a $(TO)/lib/libdarkroom.so $(TO)/lib/libdarkroom.so.$(SO_VERSION) \
 	    $(TO)/lib/libdarkroom.so.$(VERSION) $(TO)/include/darkroom.h $(TO)/include/scheduler.h \
+	    $(TO)/include/darkroom/common.h $(TO)/share/doc/darkroom/LICENSE \
 	    $(TO)/lib/pkgconfig/darkroom.pc $(TO)/share/man/man1/darkroom.1 \
 	    $(TO)/share/bash-completion/completions/darkroom $(TO)/share/zsh/site-functions/_darkroom \
 	    $(TO)/share/fish/vendor_completions.d/darkroom.fish
 	for f in $(MODELS); do rm -f $(TO)/share/darkroom/$$f; done
+	-rmdir $(TO)/include/darkroom $(TO)/share/doc/darkroom 2>/dev/null
 	-find $(TO)/share/darkroom -depth -type d -exec rmdir {} + 2>/dev/null
 
 format:

@@ -12,6 +12,7 @@ check 'make install' test "$status" = 0
 installed=$stage/usr/local
 
 for file in bin/darkroom lib/libdarkroom.a lib/libdarkroom.so lib/libdarkroom.so.0 include/darkroom.h include/scheduler.h \
+    include/darkroom/common.h share/doc/darkroom/LICENSE \
     lib/pkgconfig/darkroom.pc share/man/man1/darkroom.1 share/bash-completion/completions/darkroom \
     share/zsh/site-functions/_darkroom share/fish/vendor_completions.d/darkroom.fish \
     share/darkroom/models/emoji/unet/config.json share/darkroom/models/clip/merges.bin; do
@@ -58,11 +59,16 @@ else
     check 'and runs' sh -c "./static | grep -q '[1-9].* schedulers'"
     check 'only dk_ names are exported' test -z "$(nm -D --defined-only "$installed/lib/libdarkroom.so" | grep -v ' dk_')"
 fi
+# So is a scheduler, with no more than what is installed.
+check 'a plugin is built' ${CC:-cc} -std=c11 -O1 -fPIC -shared -Wl,-Bsymbolic -DDK_PLUGIN -I"$installed/include" \
+    -I"$installed/include/darkroom" -o ralston.so "$root/samples/schedulers/ralston.c" -lm
+ends 0 '' "$installed/bin/darkroom" dog --seed 1 --steps 1 --scheduler ./ralston.so --dry-run
 check 'a C++ compiler takes the header' sh -c "command -v c++ >/dev/null || exit 0; echo '#include <darkroom.h>' |
     c++ -x c++ -fsyntax-only -I'$installed/include' -"
 
 run make_it uninstall
 check 'make uninstall' test "$status" = 0
 check 'no file is left' test -z "$(find "$stage" -type f -o -type l)"
+check 'nor a folder of its own' test -z "$(find "$stage" -name darkroom)"
 
 finish
