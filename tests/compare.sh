@@ -133,6 +133,10 @@ is "possible settings" "$(column pictures p/results.csv | tr '\n' ' ')" '2 2 2 '
 run small cat --steps 4 --schedulers ddim --seed 1 --deepcache 1,2 --tome 0,0.5 --tgate 0,2 -o w --dry-run
 prints '^8 settings, 8 cells, 0 finished, 1 references; '
 
+# --- labels differ where they end
+run small cat --steps 1 --schedulers ddim --seed 1 --guidance-rescale 0,0.5 --deepcache-branch 0,1 -o l
+is "names in full" "$(sed -n 's/^\(ddim, .*[01]\)  *1  *1 .*/\1/p' "$out" | sort -u | wc -l)" 4
+
 # --- the CLIP score
 clip=$root/tests/golden/clip/tiny
 ends 1 'nosuch-clip' "$dk" compare cat -m "$tiny" -o c --clip nosuch-clip

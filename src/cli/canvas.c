@@ -183,7 +183,8 @@ int canvas_words(cairo_t *cr, const char *text, const char *font, int n_lines, d
     pango_layout_set_width(layout, (int)(width * PANGO_SCALE));
     pango_layout_set_wrap(layout, PANGO_WRAP_WORD_CHAR);
     pango_layout_set_height(layout, -n_lines);
-    pango_layout_set_ellipsize(layout, PANGO_ELLIPSIZE_END);
+    /* of one line the middle, since labels differ at their ends */
+    pango_layout_set_ellipsize(layout, n_lines == 1 ? PANGO_ELLIPSIZE_MIDDLE : PANGO_ELLIPSIZE_END);
     pango_layout_set_single_paragraph_mode(layout, TRUE);
     pango_layout_set_text(layout, text, -1);
     cairo_set_source_rgb(cr, grey, grey, grey);

@@ -12,6 +12,7 @@
 
 #define WIDTH        860.0
 #define LEFT         64.0
+#define LABEL_LETTERS 26 /* of a line's name */
 #define RIGHT        200.0 /* room for the lines' names */
 #define TOP          48.0
 #define PANEL_HEIGHT 290.0
@@ -175,15 +176,7 @@ static void put_labels(struct canvas *canvas, const struct panel *p, struct labe
     for (size_t i = 0; i < n; i++) {
         const double leader[] = {labels[i].x + 7, labels[i].y, WIDTH - RIGHT + 14, labels[i].at};
         int colour = (int)(labels[i].series % N_SERIES_COLOURS);
-        char *name = text_copy(p->results->series[labels[i].series].name);
-        size_t length = strlen(name);
-        if (length > 26) { /* a whole character, then dots */
-            size_t cut = 24;
-            while (cut > 0 && ((unsigned char)name[cut] & 0xC0) == 0x80) cut--;
-            char *shorter = text_format("%.*s\xE2\x80\xA6", (int)cut, name);
-            free(name);
-            name = shorter;
-        }
+        char *name = text_shortened(p->results->series[labels[i].series].name, LABEL_LETTERS);
         canvas_line(canvas, leader, 2, colour, 0.6, false);
         canvas_mark(canvas, WIDTH - RIGHT + 21, labels[i].at, (int)(labels[i].series % N_MARKS),
                     colour);

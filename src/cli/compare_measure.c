@@ -516,6 +516,13 @@ bool results_measure(struct results *r, struct comparison *c, struct dk_error *e
     return true;
 }
 
+bool results_compared(const struct results *r)
+{
+    for (size_t k = 0; k < r->n_series; k++)
+        if (!r->settings[r->series[k].settings[0]].by_statistics) return true;
+    return false;
+}
+
 void results_free(struct results *r)
 {
     for (size_t i = 0; i < r->n_series; i++) {

@@ -88,6 +88,8 @@ void target_describe(const struct target *target, char text[48]);
 
 /* Measures every finished cell against its reference, then sums up. */
 bool results_measure(struct results *results, struct comparison *comparison, struct dk_error *err);
+/* Whether any picture was compared with its reference; else noise was drawn in all of them. */
+bool results_compared(const struct results *results);
 void results_free(struct results *results);
 
 /* The command that renders a setting with the first prompt and seed. Free it. */

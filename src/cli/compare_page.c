@@ -185,7 +185,14 @@ static void put_choice(struct page *p, const char *what, size_t setting)
 static void put_answers(struct page *p)
 {
     const struct results *r = p->results;
-    fputs("<h2>How few steps are enough?</h2><div class=\"cards\">\n", p->out);
+    fputs("<h2>How few steps are enough?</h2>", p->out);
+    if (!results_compared(r)) {
+        fputs("<p>Noise is drawn on the way, so no picture can be compared with the reference one by "
+              "one. The statistics below can.</p>\n",
+              p->out);
+        return;
+    }
+    fputs("<div class=\"cards\">\n", p->out);
     for (size_t t = 0; t < r->n_targets; t++) {
         char text[48];
         target_describe(&r->targets[t], text);

@@ -288,8 +288,46 @@ bool table_write(const struct results *r, const struct comparison *c, struct dk_
 
 /* ---- for a terminal ------------------------------------------------------------------------ */
 
+#define LEAST_NAME 24
+#define MOST_NAME  60
+
+/* Room for the names of all series. */
+static size_t name_width(const struct results *r)
+{
+    size_t most = LEAST_NAME;
+    for (size_t k = 0; k < r->n_series; k++) {
+        size_t n = text_length(r->series[k].name);
+        if (n > most) most = n;
+    }
+    return most < MOST_NAME ? most : MOST_NAME;
+}
+
+static void print_name(const char *name, size_t width)
+{
+    char *shown = text_shortened(name, width);
+    text_print(stdout, shown);
+    printf("%*s", (int)(width - text_length(shown)), "");
+    free(shown);
+}
+
+static void print_choice(const struct comparison *c, const char *what,
+                         const struct setting *setting)
+{
+    char *command = setting_command(c, setting);
+    printf("  %s: ", what);
+    text_print(stdout, command);
+    putchar('\n');
+    free(command);
+}
+
 static void print_answers(const struct results *r, const struct comparison *c)
 {
+    size_t width = name_width(r);
+    if (!results_compared(r)) {
+        puts("\nNoise is drawn on the way, so no picture can be compared with the reference one by "
+             "one;\nreport.html has the statistics.");
+        return;
+    }
     for (size_t t = 0; t < r->n_targets; t++) {
         char text[48];
         target_describe(&r->targets[t], text);
@@ -297,7 +335,9 @@ static void print_answers(const struct results *r, const struct comparison *c)
         for (size_t k = 0; k < r->n_series; k++) {
             const struct series *s = &r->series[k];
             if (r->settings[s->settings[0]].by_statistics) continue;
-            printf("  %-24s ", s->name);
+            fputs("  ", stdout);
+            print_name(s->name, width);
+            putchar(' ');
             if (s->fewest[t] == SIZE_MAX)
                 puts("not reached");
             else
@@ -306,11 +346,9 @@ static void print_answers(const struct results *r, const struct comparison *c)
                        r->settings[s->fewest[t]].q[Q_SECONDS].mean);
         }
         if (r->fastest[t] == SIZE_MAX) continue;
-        char *command = setting_command(c, &r->settings[r->fastest[t]]);
-        fputs("  fastest: ", stdout);
-        text_print(stdout, command);
-        putchar('\n');
-        free(command);
+        bool one = r->fewest[t] == r->fastest[t];
+        print_choice(c, one ? "fewest steps and fastest" : "fewest steps", &r->settings[r->fewest[t]]);
+        if (!one) print_choice(c, "fastest", &r->settings[r->fastest[t]]);
     }
 }
 
@@ -324,7 +362,8 @@ static const struct {
 void table_print(const struct results *r, const struct comparison *c)
 {
     char a[32], b[32];
-    printf("%-24s %5s %6s %8s %9s %8s %7s %8s %9s", "", "steps", "passes", "seconds", "rmse",
+    size_t width = name_width(r);
+    printf("%-*s %5s %6s %8s %9s %8s %7s %8s %9s", (int)width, "", "steps", "passes", "seconds", "rmse",
            "psnr dB", "ssim", "sharper", "contrast");
     for (size_t i = 0; i < N_MORE; i++)
         if (r->has[more[i].quantity]) printf(" %8s", more[i].heading);
@@ -333,7 +372,8 @@ void table_print(const struct results *r, const struct comparison *c)
         for (size_t i = 0; i < r->series[k].n; i++) {
             const struct setting *s = &r->settings[r->series[k].settings[i]];
             if (s->n_done == 0) continue;
-            printf("%-24.24s %5d %6.0f %8.2f ", r->series[k].name,
+            print_name(r->series[k].name, width);
+            printf(" %5d %6.0f %8.2f ",
                    c->cells[s->first].request.settings.n_steps, s->q[Q_PASSES].mean,
                    s->q[Q_SECONDS].mean);
             if (s->by_statistics)

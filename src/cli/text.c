@@ -251,3 +251,29 @@ void text_print_lines(FILE *stream, const char *text, const char *indent)
 {
     print_safely(stream, text, indent);
 }
+
+/* ---- length -------------------------------------------------------------------------------- */
+
+size_t text_length(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+/* Where the character with this number begins. */
+static const char *character(const char *text, size_t number)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text & 0xC0) != 0x80 && number-- == 0) break;
+    return text;
+}
+
+char *text_shortened(const char *text, size_t n_most)
+{
+    size_t n = text_length(text), n_head = n_most / 2;
+    if (n <= n_most || n_most < 3) return text_copy(text);
+    size_t n_tail = n_most - n_head - 1;
+    return text_format("%.*s\xE2\x80\xA6%s", (int)(character(text, n_head) - text), text,
+                       character(text, n - n_tail));
+}

@@ -42,4 +42,9 @@ void text_print(FILE *stream, const char *text);
 /* The same, but line feeds stay and every line after the first starts with indent. */
 void text_print_lines(FILE *stream, const char *text, const char *indent);
 
+/* A copy of no more than n_most characters, the middle left out: ends tell names apart. Free it. */
+char *text_shortened(const char *text, size_t n_most);
+/* Characters, of which UTF-8 has up to four bytes each. */
+size_t text_length(const char *text);
+
 #endif
