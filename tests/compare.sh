@@ -162,6 +162,11 @@ echo '{"broken' >"$known"
 run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c --clip "$clip" -q --threads 1
 is "broken ones are" "$status" 0
 same c/results.json before.json
+cp -r c cc
+run small --add --steps 3 -o cc -q
+is "more steps are scored by the same CLIP" "$(column clip_score cc/results.csv | awk '$1 > 0' | wc -l)" 3
+sed 's|"clip":"[^"]*"|"clip":"/nowhere/clip"|' cc/.compare/axes.json >changed && cp changed cc/.compare/axes.json
+ends 1 'the CLIP of this comparison: give --clip' small --add --steps 3 -o cc
 run small "a photo of a cat, highly detailed" "" --steps 1,2 --schedulers ddim --seeds 1,2 -o c -q
 is "without a CLIP" "$(column clip_score c/results.csv | tr -d '\n')" ''
 

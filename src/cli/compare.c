@@ -16,6 +16,7 @@
 
 #define CLAIM         "compare"
 #define STALE_AFTER_S 60
+#define CLIP_KEY      "clip" /* beside the axes, for --add */
 #define USUAL_LEVELS  3 /* of a reference, for the estimate */
 
 struct run {
@@ -25,6 +26,7 @@ struct run {
     struct compare_report report;
     struct claims *claims;
     size_t n_failed;
+    char *clip; /* the whole path of --clip, which --add goes on with */
     struct dk_error err; /* after which nothing more is made */
 };
 
@@ -245,6 +247,7 @@ static bool write_all(struct run *run, struct dk_error *err)
 {
     struct comparison *c = &run->comparison;
     json_t *axes = axes_to_json(&c->axes);
+    if (run->clip) json_object_set_new(axes, CLIP_KEY, json_string(run->clip));
     char *line = metadata_line(axes);
     bool ok = store_write(c->folder, STORE_NAME "/axes.json", line, strlen(line), err) &&
               results_measure(&run->results, c, err) && table_write(&run->results, c, err) &&
@@ -257,12 +260,21 @@ static bool write_all(struct run *run, struct dk_error *err)
 
 /* ---- scores -------------------------------------------------------------------------------- */
 
-static bool open_scores(struct run *run, struct dk_error *err)
+/* What was measured stays measured: more values get scores of the CLIP that the others have. */
+static bool open_scores(struct run *run, const json_t *before, struct dk_error *err)
 {
     struct comparison *c = &run->comparison;
-    if (!run->request->compare.clip) return true;
-    c->scores = scores_open(run->request, compare_report_score, &run->report, err);
-    return c->scores != NULL;
+    struct compare_options *options = &run->request->compare;
+    const char *earlier = json_string_value(json_object_get(before, CLIP_KEY));
+    bool is_earlier = !options->clip && earlier;
+    struct dk_error why = {0};
+    if (is_earlier) options->clip = request_keep(run->request, earlier);
+    if (!options->clip) return true;
+    c->scores = scores_open(run->request, compare_report_score, &run->report, &why);
+    run->clip = c->scores ? realpath(options->clip, NULL) : NULL;
+    return c->scores ||
+           say_fail(err, why.code, is_earlier ? "%s (the CLIP of this comparison: give --clip)" : "%s",
+                    why.message);
 }
 
 /* ---- beginning and end --------------------------------------------------------------------- */
@@ -330,7 +342,8 @@ static bool prepare(struct run *run, const struct arguments *arguments, struct d
     bool ok = (!options->add || before) &&
               axes_read(&c->axes, run->request, arguments, before, err) &&
               targets_read(&run->results, options->targets, err) &&
-              reference_read(&c->reference, options->reference, err) && open_scores(run, err) &&
+              reference_read(&c->reference, options->reference, err) &&
+              open_scores(run, before, err) &&
               comparison_plan(c, err);
     json_decref(before);
     return ok;
@@ -399,6 +412,7 @@ int compare_run(struct request *request, struct arguments *arguments, int argc, 
     claims_close(run.claims);
     results_free(&run.results);
     scores_close(run.comparison.scores);
+    free(run.clip);
     comparison_free(&run.comparison);
     compare_report_free(&run.report);
     return status;
