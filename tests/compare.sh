@@ -117,10 +117,14 @@ run small cat --steps 2 --schedulers ddim,lcm --seeds 1..2 --reference ddpm-4 --
 is "a scheduler that draws noise as the reference" "$status" 0
 check "statistics" [ "$(grep -c '"compared_by": "statistics"' r/results.json)" -eq 2 ]
 is "no PSNR" "$(column psnr_db r/results.csv | tr -d '\n')" ''
+run small cat --steps 2 --schedulers ddim,lcm --seeds 1..2 --reference ddpm-4 --guidance 1 -o r
+prints '^Noise is drawn on the way'
+is "no heading without an answer" "$(grep -c 'Within' "$out" r/report.html | tr '\n' ' ')" "$out:0 r/report.html:0 "
 reference=$(ls r/cells/ddpm-4-1-*.png)
 run small cat --steps 1,2 --schedulers ddim --seed 1 --reference "$reference" --rows seed --target ssim=0.1,psnr=90 -o f
 is "a picture as the reference" "$status" 0
 prints 'Within SSIM 0.1 '
+prints '^  fewest steps.*: darkroom cat .*--steps [12]'
 is "no latent to compare with" "$(column latent_rmse f/results.csv | tr -d '\n')" ''
 ends 2 'has 32x32 pixels, the cells 64x64' "$dk" compare cat -m "$tiny" --size 64x64 -o g --reference "$reference"
 run small cat dog --steps 2,3 --schedulers ddim --timesteps 'own;900,400' --seed 1 --pages timesteps --columns prompt \
