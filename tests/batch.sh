@@ -300,5 +300,8 @@ mkdir none
 ends 1 'holds no pictures' "$dk" sheet none
 ends 0 '' batch 3.txt nosheet --no-sheet
 check 'no sheet was asked for' test ! -e nosheet/index.html
+mkdir -p sheetless/index.html
+ends 1 'sheetless/index.html' batch 3.txt sheetless
+check 'the pictures are there' test "$(ls sheetless | grep -c '^000')" = 3
 
 finish

@@ -534,19 +534,26 @@ static void await_file(const struct batch *b, const struct manifest_entry *entry
 }
 
 /* Whoever makes the last picture of the whole plan makes the sheet; a sheet that is right is left
- * alone. */
-static void make_sheet(struct batch *b)
+ * alone. False, and said, when it cannot be made. */
+static bool make_sheet(struct batch *b)
 {
     struct dk_error err = {0};
-    if (b->request->batch.no_sheet || !refresh(b)) return;
+    if (b->request->batch.no_sheet) return true;
+    if (!manifest_refresh(&b->manifest, &err)) {
+        report_error(&b->report, "%s", err.message);
+        return false;
+    }
     for (size_t i = 0; i < b->plan.n_jobs; i++) {
         const struct manifest_entry *entry = manifest_find(&b->manifest, b->plan.jobs[i]->id);
-        if (!entry || (!entry->is_done && b->plan.jobs[i]->state == JOB_ELSEWHERE)) return;
+        if (!entry || (!entry->is_done && b->plan.jobs[i]->state == JOB_ELSEWHERE)) return true;
         if (entry->is_done && entry->is_new) await_file(b, entry);
     }
-    if (claims_take(b->claims, "sheet", &err) != CLAIM_MINE) return;
-    if (!sheet_write(b->folder, &b->manifest, &err)) report_error(&b->report, "%s", err.message);
-    claims_release(b->claims, "sheet");
+    enum claim_result result = claims_take(b->claims, "sheet", &err);
+    if (result == CLAIM_TAKEN) return true;
+    bool ok = result == CLAIM_MINE && sheet_write(b->folder, &b->manifest, &err);
+    if (!ok) report_error(&b->report, "%s", err.message);
+    if (result == CLAIM_MINE) claims_release(b->claims, "sheet");
+    return ok;
 }
 
 static int outcome(struct batch *b)
@@ -609,7 +616,7 @@ static int run(struct batch *b)
     b->writer = NULL;
     bool all = !b->stop && !interrupt_seen();
     int status = outcome(b);
-    if (all) make_sheet(b);
+    if (all && !make_sheet(b) && status == EXIT_DONE) status = EXIT_FAILED;
     if (all) clear_staging(b);
     report_end(&b->report, status);
     return status;
