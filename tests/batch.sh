@@ -304,4 +304,11 @@ mkdir -p sheetless/index.html
 ends 1 'sheetless/index.html' batch 3.txt sheetless
 check 'the pictures are there' test "$(ls sheetless | grep -c '^000')" = 3
 
+# Too little memory is no wrong usage: the status that render has for it.
+ends 1 'work memory' "$dk" cat --size 8x8 --max-memory 1
+ends 1 'work memory' batch 3.txt little --max-memory 1
+ends 1 'work memory' batch 3.txt little --max-memory 1 --keep-going
+ends 2 'work memory' batch mixed.txt little --max-memory 1
+ends 1 'work memory' "$dk" compare cat -o little --size 8x8 --steps 1,2 --max-memory 1
+
 finish

@@ -42,6 +42,7 @@ struct batch {
     struct report report;
     size_t first_open; /* jobs before it need no more looking at */
     size_t n_bad;      /* lines */
+    enum dk_code bad;  /* what they come to: memory where all of them lack that, else wrong usage */
     size_t n_done_before;
     bool stop;
     struct dk_error err; /* why it stopped */
@@ -72,6 +73,10 @@ static void say_replaced(struct batch *b, const struct request *request, size_t 
 
 static void say_bad(struct batch *b, const struct dk_error *err)
 {
+    if (err->code != DK_ERROR_MEMORY)
+        b->bad = DK_ERROR_ARGUMENT;
+    else if (b->n_bad == 0)
+        b->bad = DK_ERROR_MEMORY;
     if (++b->n_bad <= MAX_SENTENCES) report_error(&b->report, "%s", err->message);
     if (b->n_bad == MAX_SENTENCES + 1)
         report_error(&b->report, "... and more lines that are wrong");
@@ -103,13 +108,12 @@ static bool read_all(struct batch *b)
     if (result == SOURCE_BROKEN) return false;
     if (b->n_bad > 0 && !b->request->batch.keep_going)
         return say_fail(
-            &b->err, DK_ERROR_ARGUMENT,
+            &b->err, b->bad,
             "%s: %zu line%s wrong; nothing was rendered (--keep-going renders the others)",
             b->source.name, b->n_bad, b->n_bad == 1 ? " is" : "s are");
     if (b->plan.n_jobs == 0)
-        return say_fail(&b->err, b->n_bad ? DK_ERROR_ARGUMENT : DK_ERROR_FORMAT,
-                        "%s: holds no prompt%s", b->source.name,
-                        b->n_bad ? " that can be rendered" : "");
+        return say_fail(&b->err, b->n_bad ? b->bad : DK_ERROR_FORMAT, "%s: holds no prompt%s",
+                        b->source.name, b->n_bad ? " that can be rendered" : "");
     return true;
 }
 
@@ -388,8 +392,7 @@ static void follow(struct batch *b)
         size_t before = b->plan.n_jobs;
         result = read_job(b);
         if (result == SOURCE_BAD && !b->request->batch.keep_going)
-            stop(b, &(struct dk_error){DK_ERROR_ARGUMENT,
-                                       "a line is wrong; --keep-going renders the others"});
+            stop(b, &(struct dk_error){b->bad, "a line is wrong; --keep-going renders the others"});
         if (result == SOURCE_BROKEN) b->stop = true;
         if (result != SOURCE_JOB) continue;
         settle(b, before);
