@@ -151,6 +151,10 @@ static void check_records(void)
     check_from("darkroom", "{\"prompt\":\"a\",\"seed\":7,\"steps\":3,\"future-key\":[1]}", 0, "");
     check_from("darkroom", "{\"prompt\":\"a\",\"seed\":\"18446744073709551615\"}", 0, "");
     check_from("darkroom", "{}", 0, "");
+    check_from("darkroom", "{\"size\":\"61x64\"}", 1,
+               "checkmetadata.png: its record is not usable: ");
+    check_from("darkroom", "{\"scheduler\":\"eulr\"}", 1,
+               "checkmetadata.png: its record is not usable: ");
     check_from("darkroom", "{\"steps\":\"x\"}", 1, "--steps: found \"x\"");
     check_from("darkroom", "{\"steps\":1e999}", 1, "not a JSON object");
     check_from("darkroom", "{\"steps\":[3]}", 1, "found a JSON array");
@@ -185,6 +189,17 @@ static void check_records(void)
     for (size_t i = 0; i < 200000; i += 4) memcpy(deep + i, "aa:\"", 4);
     check_from("parameters", deep, 0, "A1111's text is followed");
     free(deep);
+}
+
+/* What was typed is not the record's fault. */
+static void check_blame(void)
+{
+    char path[512];
+    int status;
+    name_file(path, "checkmetadata.png");
+    write_png(path, "darkroom", "{}");
+    free(run("render --size 61x64 --dry-run --from", path, &status));
+    CHECK(status == 2, "a size that was typed: status %d", status);
 }
 
 /* No escape sequence of a picture reaches the terminal. */
@@ -262,6 +277,7 @@ int main(void)
     setenv("DARKROOM_MODELS", "models", 0);
     check_grammar();
     check_records();
+    check_blame();
     check_controls();
     check_damage();
     return check_end("checkmetadata");

@@ -382,11 +382,37 @@ static int make_pictures(struct run *run)
 /* Everything that can be known to fail is tried here; only the pictures remain. */
 static bool prepare(struct run *run, char **first_path, struct dk_error *err)
 {
+/* Whether the record alone, without what was typed, is refused by this sentence. */
+static bool is_of_record(const struct run *run, const char *sentence)
+{
+    struct request alone;
+    struct dk_error same = {0}, ignored = {0};
+    const char *plugin;
+    request_init(&alone);
+    bool yes = record_apply(&run->record, run->request->from, &alone, &plugin, &ignored) &&
+               !dk_resolve(run->model, &alone.settings, NULL, &same) &&
+               strcmp(same.message, sentence) == 0;
+    request_free(&alone);
+    return yes;
+}
+
+/* A recorded value that only the model refuses is no wrong usage, and belongs to a picture. */
+static bool resolve(struct run *run, struct dk_error *err)
+{
+    struct request *request = run->request;
+    struct dk_error why = {0};
+    if (dk_resolve(run->model, &request->settings, &run->n_passes, &why)) return true;
+    if (why.code == DK_ERROR_ARGUMENT && request->from && is_of_record(run, why.message))
+        return say_fail(err, DK_ERROR_FORMAT, "%s: its record is not usable: %.500s", request->from,
+                        why.message);
+    return say_fail(err, why.code, "%s", why.message);
+}
+
     struct request *request = run->request;
     if (!output_check(request, err) || !draw_seed(request, err) || !open_model(run, err))
         return false;
     compare_provenance(run);
-    if (!dk_resolve(run->model, &request->settings, &run->n_passes, err)) return false;
+    if (!resolve(run, err)) return false;
     *first_path = output_name(request, run->provenance.model_name, 1, err);
     return *first_path && output_probe(*first_path, err);
 }
