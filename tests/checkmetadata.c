@@ -150,7 +150,7 @@ static void check_records(void)
 {
     check_from("darkroom", "{\"prompt\":\"a\",\"seed\":7,\"steps\":3,\"future-key\":[1]}", 0, "");
     check_from("darkroom", "{\"prompt\":\"a\",\"seed\":\"18446744073709551615\"}", 0, "");
-    check_from("darkroom", "{}", 0, "");
+    check_from("darkroom", "{}", 0, "lacks prompt, seed, size, steps, scheduler, guidance, model");
     check_from("darkroom", "{\"size\":\"61x64\"}", 1,
                "checkmetadata.png: its record is not usable: ");
     check_from("darkroom", "{\"scheduler\":\"eulr\"}", 1,
@@ -191,15 +191,51 @@ static void check_records(void)
     free(deep);
 }
 
-/* What was typed is not the record's fault. */
+/* What was typed is not the record's fault, and an empty note is none. */
 static void check_blame(void)
 {
-    char path[512];
+    char path[512], err_path[512], sentence[4096] = "";
     int status;
     name_file(path, "checkmetadata.png");
-    write_png(path, "darkroom", "{}");
+    name_file(err_path, "checkmetadata.err");
+    write_png(path, "darkroom", "{\"cpu\":\"\",\"darkroom\":\"\",\"model-fingerprint\":\"\"}");
     free(run("render --size 61x64 --dry-run --from", path, &status));
     CHECK(status == 2, "a size that was typed: status %d", status);
+    free(run("render --dry-run --from", path, &status));
+    FILE *err = fopen(err_path, "r");
+    size_t n = err ? fread(sentence, 1, sizeof sentence - 1, err) : 0;
+    sentence[n] = '\0';
+    if (err) fclose(err);
+    CHECK(status == 0 && !strstr(sentence, "was made") && !strstr(sentence, "not the one"),
+          "status %d, %s", status, sentence);
+}
+
+/* An exact record names all it needs; what is missing is told. */
+static void check_lacking(void)
+{
+    static const char *const texts[] = {
+        "{}", "{\"prompt\":\"a\",\"seed\":1,\"steps\":2}",
+        "{\"prompt\":\"a\",\"seed\":1,\"size\":\"64x64\",\"steps\":2,\"scheduler\":\"ddim\","
+        "\"guidance\":1,\"model\":null}"};
+    static const char *const lines[] = {
+        "incomplete: it lacks prompt, seed, size, steps, scheduler, guidance, model",
+        "incomplete: it lacks size, scheduler, guidance, model", "exact: "};
+    static const char *const lacking[] = {"prompt, seed, size, steps, scheduler, guidance, model",
+                                          "size, scheduler, guidance, model", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        char path[512];
+        int status;
+        name_file(path, "checkmetadata.png");
+        write_png(path, "darkroom", texts[i]);
+        char *text = run("info", path, &status);
+        CHECK(status == 0 && strstr(text, lines[i]), "%s in place of %s", text, lines[i]);
+        free(text);
+        json_t *object = info(path);
+        const char *said = json_string_value(json_object_get(object, "lacking"));
+        CHECK(lacking[i] ? said && strcmp(said, lacking[i]) == 0 : !said, "%s",
+              said ? said : "nothing");
+        json_decref(object);
+    }
 }
 
 /* No escape sequence of a picture reaches the terminal. */
@@ -278,6 +314,7 @@ int main(void)
     check_grammar();
     check_records();
     check_blame();
+    check_lacking();
     check_controls();
     check_damage();
     return check_end("checkmetadata");

@@ -399,6 +399,18 @@ static const char *find_text(const struct dk_texts *texts, const char *keyword)
     return NULL;
 }
 
+/* What every record has said since the first version. A null counts: as the model has it. */
+static void find_lacking(struct record *record)
+{
+    static const char *const needed[] = {"prompt",    "seed",     "size", "steps",
+                                         "scheduler", "guidance", "model"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (!json_object_get(record->settings, needed[i]))
+            n += (size_t)snprintf(record->lacking + n, sizeof record->lacking - n, "%s%s",
+                                  n ? ", " : "", needed[i]);
+}
+
 bool record_read(const char *path, struct record *record, struct dk_error *err)
 {
     memset(record, 0, sizeof *record);
@@ -414,6 +426,7 @@ bool record_read(const char *path, struct record *record, struct dk_error *err)
         record->settings = json_loads(exact, JSON_REJECT_DUPLICATES, &why);
         if (json_is_object(record->settings)) {
             record->is_exact = true;
+            find_lacking(record);
             return true;
         }
         bool broken = !record->settings;

@@ -33,6 +33,7 @@ struct record {
     json_t *settings; /* by option name, "darkroom", "cpu", ... beside them where exact; NULL: there
                          is no record */
     bool is_exact;    /* from our own chunk, not from A1111's text */
+    char lacking[80]; /* "seed, steps": what an exact one should say and does not; "": nothing */
     json_t *other; /* keys of A1111's text that are no option of ours: strings; NULL where exact */
     struct dk_texts texts;
     int width_px, height_px;

@@ -78,6 +78,9 @@ static bool apply_record(struct run *run, struct arguments *arguments, int argc,
     if (ok && !run->record.is_exact)
         say_note("%s: has no record of darkroom's own; A1111's text is followed as far as it goes",
                  from);
+    if (ok && run->record.lacking[0])
+        say_note("%s: its record lacks %s: expect another picture where that is not given", from,
+                 run->record.lacking);
     free(from);
     return ok;
 }
@@ -148,14 +151,14 @@ static void compare_provenance(struct run *run)
     const char *version = json_string_value(json_object_get(settings, "darkroom"));
     if (!run->record.is_exact) return;
     progress_clear(&run->progress);
-    if (fingerprint && strcmp(fingerprint, run->provenance.fingerprint) != 0)
+    if (fingerprint && *fingerprint && strcmp(fingerprint, run->provenance.fingerprint) != 0)
         say_note("the model is not the one that made %s: expect another picture",
                  run->request->from);
-    if (cpu && strcmp(cpu, dk_cpu_level()) != 0)
+    if (cpu && *cpu && strcmp(cpu, dk_cpu_level()) != 0)
         say_note(
             "%s was made with the %s kernels, these are %s: expect differences in the last bits",
             run->request->from, cpu, dk_cpu_level());
-    if (version && strcmp(version, DK_VERSION) != 0)
+    if (version && *version && strcmp(version, DK_VERSION) != 0)
         say_note("%s was made by darkroom %s, this is %s", run->request->from, version, DK_VERSION);
 }
 
@@ -379,9 +382,6 @@ static int make_pictures(struct run *run)
     return EXIT_DONE;
 }
 
-/* Everything that can be known to fail is tried here; only the pictures remain. */
-static bool prepare(struct run *run, char **first_path, struct dk_error *err)
-{
 /* Whether the record alone, without what was typed, is refused by this sentence. */
 static bool is_of_record(const struct run *run, const char *sentence)
 {
@@ -408,6 +408,9 @@ static bool resolve(struct run *run, struct dk_error *err)
     return say_fail(err, why.code, "%s", why.message);
 }
 
+/* Everything that can be known to fail is tried here; only the pictures remain. */
+static bool prepare(struct run *run, char **first_path, struct dk_error *err)
+{
     struct request *request = run->request;
     if (!output_check(request, err) || !draw_seed(request, err) || !open_model(run, err))
         return false;
