@@ -311,4 +311,13 @@ ends 1 'work memory' batch 3.txt little --max-memory 1 --keep-going
 ends 2 'work memory' batch mixed.txt little --max-memory 1
 ends 1 'work memory' "$dk" compare cat -o little --size 8x8 --steps 1,2 --max-memory 1
 
+# A claim that is cut short: the reason is that of the write, not of a call before it.
+if command -v prlimit >/dev/null; then
+    # shellcheck disable=SC2086
+    prlimit --fsize=40 "$dk" batch 3.txt -o short $small -q 2>&1 | cat >short.log
+    check 'a short write' grep -q 'cannot create: File too large' short.log
+else
+    skipped=$((skipped + 1))
+fi
+
 finish

@@ -36,9 +36,10 @@ static bool copy_file(const char *from, const char *to, struct dk_error *err)
     unlink(to);
     out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     char *buffer = text_alloc(block);
-    ssize_t n = -1;
+    ssize_t n = -1, written;
     while (out >= 0 && (n = read(in, buffer, block)) > 0)
-        if (write(out, buffer, (size_t)n) != n) {
+        if ((written = write(out, buffer, (size_t)n)) != n) {
+            if (written >= 0) errno = ENOSPC; /* a short write says nothing itself */
             n = -1;
             break;
         }
