@@ -479,6 +479,7 @@ static bool prepare(struct batch *b, struct dk_error *err)
 static bool open_folder(struct batch *b, struct dk_error *err)
 {
     char *manifest_path = text_format("%s/" MANIFEST_NAME, b->folder);
+    interrupt_remove_temporaries(b->staging);
     bool ok = make_folder(b->folder, err) && manifest_open(&b->manifest, b->folder, err) &&
               (b->claims = claims_open(b->staging, b->request->batch.stale_after_s, err)) &&
               claims_wait(b->claims, MANIFEST_CLAIM,

@@ -54,6 +54,10 @@ int convert_run(struct request *request, struct arguments *arguments, int argc, 
                                          .progress = show_progress,
                                          .user = &progress,
                                          .cancel = interrupt_flag()};
+    const char *slash = strrchr(out, '/');
+    char *folder = text_format("%.*s.", slash ? (int)(slash - out) + 1 : 0, out);
+    interrupt_remove_temporaries(folder);
+    free(folder);
     char *in = output_probe(out, &err) ? dk_model_find(arguments->words[0], &err) : NULL;
     bool ok = in && dk_convert(in, out, &options, &err);
     progress_clear(&progress);

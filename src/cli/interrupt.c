@@ -16,9 +16,17 @@ static volatile sig_atomic_t writing_now;
 static volatile sig_atomic_t has_leftover;
 static char leftover[PATH_MAX];
 
+static volatile sig_atomic_t has_temporaries;
+static char temporary[PATH_MAX + 64];
+static size_t temporary_end; /* behind ".darkroom-PID-" */
+
 void interrupt_leave(int status)
 {
     if (has_leftover) unlink(leftover);
+    for (char digit = '0'; has_temporaries && digit <= '9'; digit++) {
+        temporary[temporary_end] = digit;
+        unlink(temporary);
+    }
     _exit(status);
 }
 
@@ -70,4 +78,14 @@ void interrupt_remove(const char *path)
         snprintf(leftover, sizeof leftover, "%s", path);
         has_leftover = 1;
     }
+}
+
+void interrupt_remove_temporaries(const char *folder)
+{
+    has_temporaries = 0;
+    if (!folder || strlen(folder) >= PATH_MAX) return;
+    temporary_end =
+        (size_t)snprintf(temporary, sizeof temporary, "%s/.darkroom-%ld-", folder, (long)getpid());
+    strcpy(temporary + temporary_end, "0.tmp");
+    has_temporaries = 1;
 }

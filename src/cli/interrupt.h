@@ -17,7 +17,9 @@ bool interrupt_seen(void);
 void interrupt_hold(bool writing);
 /* A file to remove when the program ends by a second signal; NULL for none. The name is copied. */
 void interrupt_remove(const char *path);
-/* Removes it and ends the program at once. For signal handlers. */
+/* The same for what the library has not yet given its name in a folder (".darkroom-PID-N.tmp"). */
+void interrupt_remove_temporaries(const char *folder);
+/* Removes them and ends the program at once. For signal handlers. */
 void interrupt_leave(int status);
 
 #endif
