@@ -937,6 +937,14 @@ static void check_damaged_png(void)
     free(file);
 }
 
+    size_t sum = n - 12 - 1; /* the last byte of IDAT's check sum; IEND follows */
+    file[sum] ^= 1;
+    put(cut.s, file, n);
+    struct dk_error damaged = {0};
+    CHECK(!dk_png_read(cut.s, NULL, NULL, &damaged) &&
+              strstr(damaged.message, "CRC error; copy or download it again"),
+          "%s", damaged.message);
+    file[sum] ^= 1;
 static void check_quantisation(void)
 {
     const float in_values[12] = {

@@ -35,7 +35,11 @@ struct coder {
 static void on_error(png_structp png, png_const_charp what)
 {
     struct coder *c = png_get_error_ptr(png);
-    dk_fail(c->err, DK_ERROR_FORMAT, "%s: damaged PNG: %s", c->path, what);
+    if (c->map.data)
+        dk_fail(c->err, DK_ERROR_FORMAT, "%s: damaged PNG: %s; copy or download it again", c->path,
+                what);
+    else
+        dk_fail(c->err, DK_ERROR_FORMAT, "%s: cannot be written as PNG: %s", c->path, what);
     png_longjmp(png, 1);
 }
 
