@@ -539,6 +539,19 @@ static bool is_shape(const struct weight *w, enum dtype dtype, int rank, int64_t
 static void check_gguf(void)
 {
     struct dk_error err = {0};
+/* A key is told as a key; one of 600 bytes is none. */
+static void check_long_key(void)
+{
+    unsigned char file[24 + 8 + 600 + 8] = "GGUF\3\0\0\0";
+    file[8] = file[16] = 1; /* one tensor, one key */
+    file[24] = 600 & 0xff;
+    file[25] = 600 >> 8;
+    memset(file + 32, 'k', 600);
+    struct path path = in("key.gguf");
+    put(path.s, file, sizeof file);
+    refused(path.s, DK_ERROR_FORMAT, "a key of the header has 600 bytes", "a long key");
+}
+
     struct weights *w = weights_open(CORPUS "gguf/keys", &err);
     CHECK(w, "%s", err.message);
     CHECK(w && is_shape(weights_find(w, "a"), DTYPE_F32, 2, 3, 2), "dimensions are to be reversed");
@@ -982,6 +995,7 @@ int main(void)
     check_scaled();
     check_pickle();
     check_hostile();
+    check_long_key();
     check_round_trip();
     check_texts_refused();
     check_refused_places();

@@ -46,8 +46,9 @@ void *weights_own(struct weights *w, size_t size_bytes, struct dk_error *err);
 const char *weights_own_string(struct weights *w, const char *text, size_t length,
                                struct dk_error *err);
 
-/* The same for a tensor's name: of sensible length, without control characters for a terminal. */
-const char *weights_own_name(struct weights *w, const char *text, size_t length,
+/* The same for a tensor's name: of sensible length, without control characters for a terminal. what
+ * is it called in messages, NULL: "a tensor's name". */
+const char *weights_own_name(struct weights *w, const char *text, size_t length, const char *what,
                              struct dk_error *err);
 
 /* Maps a file that stays mapped as long as the weights. NULL on failure. */

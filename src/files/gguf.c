@@ -25,10 +25,10 @@ static const struct {
     uint32_t type;
     enum dtype dtype;
 } types[] = {
-    {0, DTYPE_F32},  {1, DTYPE_F16},   {30, DTYPE_BF16}, {28, DTYPE_F64}, {27, DTYPE_I64},
-    {26, DTYPE_I32}, {8, DTYPE_Q8_0},  {2, DTYPE_Q4_0},  {3, DTYPE_Q4_1}, {6, DTYPE_Q5_0},
-    {7, DTYPE_Q5_1}, {10, DTYPE_Q2_K}, {11, DTYPE_Q3_K}, {12, DTYPE_Q4_K},
-    {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
+    {0, DTYPE_F32},   {1, DTYPE_F16},   {30, DTYPE_BF16}, {28, DTYPE_F64},
+    {27, DTYPE_I64},  {26, DTYPE_I32},  {8, DTYPE_Q8_0},  {2, DTYPE_Q4_0},
+    {3, DTYPE_Q4_1},  {6, DTYPE_Q5_0},  {7, DTYPE_Q5_1},  {10, DTYPE_Q2_K},
+    {11, DTYPE_Q3_K}, {12, DTYPE_Q4_K}, {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
 };
 
 bool gguf_type(enum dtype dtype, uint32_t *type)
@@ -150,7 +150,7 @@ static bool read_key(struct reader *r)
     const char *key = read_string(r, &key_length);
     uint32_t type = bytes_u32(&r->in);
     if (r->in.failed) return cut_short(r);
-    const char *name = weights_own_name(r->w, key, key_length, r->err);
+    const char *name = weights_own_name(r->w, key, key_length, "a key of the header", r->err);
     if (!name) return false;
     if (type >= N_GGUF_TYPES)
         return dk_fail(r->err, DK_ERROR_FORMAT, "%s: key %s is of unknown type %u",
@@ -180,7 +180,7 @@ static bool read_tensor(struct reader *r, struct weight *weight, uint64_t *offse
     const char *name = read_string(r, &length);
     uint32_t rank = bytes_u32(&r->in);
     if (r->in.failed) return cut_short(r);
-    weight->name = weights_own_name(r->w, name, length, r->err);
+    weight->name = weights_own_name(r->w, name, length, NULL, r->err);
     if (!weight->name) return false;
     if (rank > TENSOR_MAX_RANK)
         return dk_fail(r->err, DK_ERROR_UNSUPPORTED,

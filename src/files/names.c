@@ -357,7 +357,7 @@ static bool add(struct job *job, struct weight weight, const char *part, const c
 {
     struct name full;
     join(&full, part, name, "");
-    weight.name = weights_own_name(job->w, full.s, strlen(full.s), job->err);
+    weight.name = weights_own_name(job->w, full.s, strlen(full.s), NULL, job->err);
     return weight.name && weights_add(job->w, &weight, job->err);
 }
 

@@ -575,7 +575,7 @@ static bool collect(struct machine *m, struct list *dict, const char *prefix, in
         if (value.kind == DICT) continue;
         struct weight weight = *value.as.tensor;
         const char *fault = weight.data ? NULL : weight.name;
-        weight.name = weights_own_name(m->w, name, before + n, m->err);
+        weight.name = weights_own_name(m->w, name, before + n, NULL, m->err);
         if (!weight.name) return false;
         if (fault && weight.rank == 1 && weight.dim[0] == 0 && weights_is_marker(weight.name)) {
             if (!weights_add_metadata(m->w, weight.name, "true", m->err)) return false;

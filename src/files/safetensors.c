@@ -98,7 +98,7 @@ static bool read_tensor(struct weights *w, const char *name, const json_t *entry
                         const unsigned char *data, size_t data_bytes, struct range *range,
                         struct dk_error *err)
 {
-    struct weight weight = {.name = weights_own_name(w, name, strlen(name), err)};
+    struct weight weight = {.name = weights_own_name(w, name, strlen(name), NULL, err)};
     if (!weight.name) return false;
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (!dtype)

@@ -98,18 +98,18 @@ const char *weights_own_string(struct weights *w, const char *text, size_t lengt
     return copy;
 }
 
-const char *weights_own_name(struct weights *w, const char *text, size_t length,
+const char *weights_own_name(struct weights *w, const char *text, size_t length, const char *what,
                              struct dk_error *err)
 {
     bool printable = true;
+    if (!what) what = "a tensor's name";
     for (size_t i = 0; i < length && i <= WEIGHTS_MAX_NAME; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) printable = false;
     if (length == 0 || length > WEIGHTS_MAX_NAME)
-        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has %zu bytes, expected 1 to %u",
-                weights_file(w), length, WEIGHTS_MAX_NAME);
+        dk_fail(err, DK_ERROR_FORMAT, "%s: %s has %zu bytes, expected 1 to %u", weights_file(w),
+                what, length, WEIGHTS_MAX_NAME);
     else if (!printable)
-        dk_fail(err, DK_ERROR_FORMAT, "%s: a tensor's name has control characters in it",
-                weights_file(w));
+        dk_fail(err, DK_ERROR_FORMAT, "%s: %s has control characters in it", weights_file(w), what);
     else
         return weights_own_string(w, text, length, err);
     return NULL;
