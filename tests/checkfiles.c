@@ -370,10 +370,13 @@ static void check_shards(void)
     struct weights *w = weights_open(dir.s, &err);
     CHECK(value_of(w, "a") == 1 && value_of(w, "b") == 2, "shards: %s", err.message);
     weights_close(w);
-    put_one(in("shards/2.safetensors").s, "a", 2);
-    const char *twice = "{\"weight_map\":{\"a\":\"1.safetensors\",\"a2\":\"2.safetensors\"}}";
-    put(path.s, twice, strlen(twice));
-    refused(dir.s, DK_ERROR_FORMAT, "tensor a", "a tensor in two shards");
+    put_one(in("shards/2.safetensors").s,
+            "a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]},\"b", 2);
+    put(path.s, good, strlen(good));
+    FILE *second = fopen(in("shards/2.safetensors").s, "ab");
+    if (!second || fputc(3, second) == EOF || fclose(second) != 0) exit(1);
+    refused(dir.s, DK_ERROR_FORMAT, "2.safetensors: tensor a is there twice",
+            "a tensor in two shards");
 }
 
 static void check_odd_paths(void)

@@ -21,6 +21,7 @@ struct weights {
     uint32_t *slots; /* open addressing: item number + 1, 0 is free */
     size_t n_slots;  /* a power of two */
     struct map *maps;
+    const char **map_paths; /* [n_maps] */
     size_t n_maps;
     struct block *blocks;
     struct dk_text *metadata;

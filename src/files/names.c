@@ -679,7 +679,7 @@ static bool refuse_packed(const struct weights *w, struct dk_error *err)
             if (strstr(w->items[i].name, packings[k].from))
                 return dk_fail(err, DK_ERROR_UNSUPPORTED,
                                "%s: tensor %s: weights in %s are not read; get the model in f16",
-                               w->path, w->items[i].name, packings[k].to);
+                               weights_path_of(w, &w->items[i]), w->items[i].name, packings[k].to);
     return true;
 }
 

@@ -132,16 +132,30 @@ const struct map *weights_map(struct weights *w, const char *path, struct dk_err
         return NULL;
     }
     w->maps = maps;
-    if (!map_open(&maps[w->n_maps], path, err)) return NULL;
+    const char **paths = grown(w->map_paths, w->n_maps, sizeof *paths);
+    if (!paths) {
+        no_memory(w, err);
+        return NULL;
+    }
+    w->map_paths = paths;
+    paths[w->n_maps] = weights_own_string(w, path, strlen(path), err);
+    if (!paths[w->n_maps] || !map_open(&maps[w->n_maps], path, err)) return NULL;
     return &maps[w->n_maps++];
+}
+
+/* The number of the file that the data lie in; n_maps: in none. */
+static size_t map_of(const struct weights *w, const void *data)
+{
+    const unsigned char *p = data;
+    size_t i = 0;
+    while (i < w->n_maps && !(p >= w->maps[i].data && p < w->maps[i].data + w->maps[i].size_bytes))
+        i++;
+    return i;
 }
 
 static bool is_mapped(const struct weights *w, const void *data)
 {
-    const unsigned char *p = data;
-    for (size_t i = 0; i < w->n_maps; i++)
-        if (p >= w->maps[i].data && p < w->maps[i].data + w->maps[i].size_bytes) return true;
-    return false;
+    return map_of(w, data) < w->n_maps;
 }
 
 bool weights_add(struct weights *w, const struct weight *weight, struct dk_error *err)
@@ -211,6 +225,7 @@ void weights_close(struct weights *w)
     free(w->parts);
     free(w->part_names);
     free(w->maps);
+    free(w->map_paths);
     free(w->items);
     free(w->used);
     free(w->slots);
@@ -251,7 +266,7 @@ bool weights_index(struct weights *w, struct dk_error *err)
         if (*slot != 0)
             return dk_fail(err, DK_ERROR_FORMAT,
                            "%s: tensor %s is there twice; which one is meant cannot be told",
-                           w->path, w->items[i].name);
+                           weights_path_of(w, &w->items[i]), w->items[i].name);
         *slot = (uint32_t)i + 1;
     }
     return true;
@@ -266,6 +281,12 @@ size_t weights_count(const struct weights *w)
 const char *weights_path(const struct weights *w)
 {
     return w->path;
+}
+const char *weights_path_of(const struct weights *w, const struct weight *weight)
+{
+    const struct weights *whole = w->whole ? w->whole : w;
+    size_t i = map_of(whole, weight->data);
+    return i < whole->n_maps ? whole->map_paths[i] : w->path;
 }
 enum weights_kind weights_kind(const struct weights *w)
 {
@@ -422,13 +443,14 @@ static struct weight read_weight(struct weights_reader *r, const int64_t shape[4
         while (rank < TENSOR_MAX_RANK && shape[rank] != 0) rank++;
         dk_fail(r->err, DK_ERROR_MODEL,
                 "%s: tensor %s has shape %s, expected %s; the parts are of different models",
-                r->weights->path, name, shape_text(w.dim, w.rank).s, shape_text(shape, rank).s);
+                weights_path_of(r->weights, &w), name, shape_text(w.dim, w.rank).s,
+                shape_text(shape, rank).s);
         return none;
     }
     if (w.dtype == DTYPE_I64 || w.dtype == DTYPE_I32 || w.dtype == DTYPE_U8) {
         dk_fail(r->err, DK_ERROR_MODEL,
                 "%s: tensor %s holds integers (%s), expected floating point; download it again",
-                r->weights->path, name, weights_dtype_name(w.dtype));
+                weights_path_of(r->weights, &w), name, weights_dtype_name(w.dtype));
         return none;
     }
     r->weights->used[item - 1] = true;

@@ -31,6 +31,8 @@ const struct weight *weights_at(const struct weights *weights, size_t index);
 const struct weight *weights_find(const struct weights *weights, const char *name);
 /* The path it was opened with, for messages. */
 const char *weights_path(const struct weights *weights);
+/* The file that one of its tensors lies in, which may be a shard in the folder; likewise. */
+const char *weights_path_of(const struct weights *weights, const struct weight *weight);
 
 /* What the names say the tensors are. */
 enum weights_kind {

@@ -57,7 +57,7 @@ static bool check_finite(struct dk_model *model, struct dk_error *err)
     for (size_t i = 0; i < weights_count(part); i++)
         if (!op_weight_finite(&o, weights_at(part, i)))
             return dk_fail(err, DK_ERROR_NUMERIC, "%s: tensor %s holds NaN or infinity",
-                           weights_path(part), weights_at(part, i)->name);
+                           weights_path_of(part, weights_at(part, i)), weights_at(part, i)->name);
     return true;
 }
 

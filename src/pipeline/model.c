@@ -575,7 +575,7 @@ bool model_check_weights(struct dk_model *model, struct dk_error *err)
                 return dk_fail(err, DK_ERROR_NUMERIC,
                                "%s: tensor %s holds NaN or infinity; the file is damaged or was "
                                "saved from a broken model",
-                               weights_path(model->parts[part]), w->name);
+                               weights_path_of(model->parts[part], w), w->name);
         }
     model_release(model, "text_encoder");
     model_release(model, "unet");
