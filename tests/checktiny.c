@@ -449,7 +449,7 @@ static void check_refusals(void)
 {
     check_open_fails(DATA "sixteen.safetensors", "TAESD3");
     check_open_fails(DATA "odd_decoder.safetensors", "2 times");
-    check_open_fails(MODEL "/vae", "is a VAE, expected a tiny decoder");
+    check_open_fails(MODEL "/vae", "holds a VAE, expected a tiny decoder");
     check_open_fails(DATA "missing.safetensors", "missing.safetensors");
     struct dk_error err = {.code = DK_OK};
     struct dk_model *model = dk_model_open(MODEL, NULL, &err);

@@ -39,7 +39,7 @@ static bool open_at(struct dk_model *model, const char *path, struct dk_error *e
     struct weights *weights = weights_part(all, PART);
     if (!weights)
         return dk_fail(err, DK_ERROR_MODEL,
-                       "%s: is %s, expected a tiny decoder (TAESD or an AutoencoderTiny)", path,
+                       "%s: holds %s, expected a tiny decoder (TAESD or an AutoencoderTiny)", path,
                        weights_kind_name(weights_kind(all)));
     char *beside = find_config(path);
     bool good = !beside || config_read_tiny(beside, &config, err);

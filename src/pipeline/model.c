@@ -90,7 +90,7 @@ static bool find_part(struct dk_model *model, const char *name, const char *repl
             source->config = beside;
         }
         if (!source->weights)
-            return dk_fail(err, DK_ERROR_MODEL, "%s: is %s and holds no %s; give a file that does",
+            return dk_fail(err, DK_ERROR_MODEL, "%s: holds %s and no %s; give a file that does",
                            path, weights_kind_name(weights_kind(all)), name);
     } else if (model->checkpoint) {
         source->weights = weights_part(model->checkpoint, name);
