@@ -514,6 +514,11 @@ static void check_guess(struct bench *b)
     if (unet && take_case(b, golden, "c16x16", 0, &c))
         compare(b, run_case(b, unet, &c, 1.0f), c.want, UNET_TOLERANCE, "guessed U-Net");
     arena_reset(&b->arena, mark);
+    config.net.n_heads[0] = 7;
+    CHECK(!unet_load(&config.net, weights, &b->err) &&
+              strstr(b->err.message, "guessed for want of a config"),
+          "%s", b->err.message);
+    b->err = (struct dk_error){.code = DK_OK};
     CHECK(!config_guess_unet(golden, 0, &config, &b->err) && b->err.code == DK_ERROR_MODEL,
           "a U-Net guessed from something else");
     b->err = (struct dk_error){.code = DK_OK};

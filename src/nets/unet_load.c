@@ -18,10 +18,11 @@ static int heads_at(const struct loading *l, const struct weights_reader *r, int
         l->config->head_width ? width / l->config->head_width : l->config->n_heads[level];
     if (!layers_ok(r)) return 1;
     if (heads >= 1 && heads <= width && width % heads == 0) return (int)heads;
-    layers_fail(r,
-                "%s: %lld channels do not divide into %lld heads; is attention_head_dim in "
-                "config.json right?",
-                r->prefix, (long long)width, (long long)heads);
+    layers_fail(r, "%s: %lld channels do not divide into %lld heads%s", r->prefix, (long long)width,
+                (long long)heads,
+                l->config->n_levels ? "; is attention_head_dim of the config right?"
+                                    : ", which are guessed for want of a config; give the model as "
+                                      "a folder with unet/config.json");
     return 1;
 }
 
