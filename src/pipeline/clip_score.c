@@ -274,15 +274,17 @@ void dk_clip_close(struct dk_clip *clip)
 /* ---- features ------------------------------------------------------------------------------ */
 
 /* Scales n values to length 1. */
-static bool to_unit(float *x, int64_t n, const char *what, struct dk_error *err)
+static bool to_unit(const struct dk_clip *clip, float *x, int64_t n, const char *what,
+                    const char *quoted, struct dk_error *err)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double length = sqrt(sum);
     if (!(length > 0) || !isfinite(length))
         return dk_fail(err, DK_ERROR_NUMERIC,
-                       "CLIP: the %s has no direction; the file is damaged or of a broken model",
-                       what);
+                       "%s: the CLIP's features of %s%.80s%s have length %g, expected a positive "
+                       "number; the file is damaged or of a broken model",
+                       weights_path(clip->weights), what, quoted, *quoted ? "\"" : "", length);
     for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] / length);
     return true;
 }
@@ -322,7 +324,7 @@ static bool encode_text(struct dk_clip *clip, struct ops *o, const char *text, b
     if (ok) memcpy(features, out.pooled.data, (size_t)n * sizeof *features);
     prompt_free(&prompt);
     free(ids);
-    return ok && to_unit(features, n, "text", o->err);
+    return ok && to_unit(clip, features, n, "the text \"", text, o->err);
 }
 
 /* The features of a text, kept for the next picture; NULL on failure. */
@@ -383,7 +385,7 @@ static bool encode_image(struct dk_clip *clip, struct ops *o, const struct dk_im
     struct tensor y = pixels.rank ? vision_forward(clip->vision, o, pixels) : (struct tensor){0};
     if (!y.rank || !ops_ok(o)) return false;
     memcpy(features, y.data, (size_t)n * sizeof *features);
-    return to_unit(features, n, "picture", o->err);
+    return to_unit(clip, features, n, "the picture", "", o->err);
 }
 
 bool dk_clip_score(struct dk_clip *clip, const struct dk_image *image, const char *text,
