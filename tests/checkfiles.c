@@ -539,9 +539,6 @@ static bool is_shape(const struct weight *w, enum dtype dtype, int rank, int64_t
            (rank < 2 || w->dim[1] == b);
 }
 
-static void check_gguf(void)
-{
-    struct dk_error err = {0};
 /* A key is told as a key; one of 600 bytes is none. */
 static void check_long_key(void)
 {
@@ -555,6 +552,9 @@ static void check_long_key(void)
     refused(path.s, DK_ERROR_FORMAT, "a key of the header has 600 bytes", "a long key");
 }
 
+static void check_gguf(void)
+{
+    struct dk_error err = {0};
     struct weights *w = weights_open(CORPUS "gguf/keys", &err);
     CHECK(w, "%s", err.message);
     CHECK(w && is_shape(weights_find(w, "a"), DTYPE_F32, 2, 3, 2), "dimensions are to be reversed");
@@ -937,6 +937,14 @@ static void check_damaged_png(void)
         dk_texts_free(&texts);
     }
     CHECK(accepted == 0, "%d cut pictures were accepted", accepted);
+    size_t sum = n - 12 - 1; /* the last byte of IDAT's check sum; IEND follows */
+    file[sum] ^= 1;
+    put(cut.s, file, n);
+    struct dk_error damaged = {0};
+    CHECK(!dk_png_read(cut.s, NULL, NULL, &damaged) &&
+              strstr(damaged.message, "CRC error; copy or download it again"),
+          "%s", damaged.message);
+    file[sum] ^= 1;
     /* IHDR says 2^31-1 square, then 32768 square (3 GB): refused before anything is allocated. */
     static const unsigned char sizes[2][8] = {{0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff},
                                               {0, 0, 0x80, 0, 0, 0, 0x80, 0}};
@@ -953,14 +961,6 @@ static void check_damaged_png(void)
     free(file);
 }
 
-    size_t sum = n - 12 - 1; /* the last byte of IDAT's check sum; IEND follows */
-    file[sum] ^= 1;
-    put(cut.s, file, n);
-    struct dk_error damaged = {0};
-    CHECK(!dk_png_read(cut.s, NULL, NULL, &damaged) &&
-              strstr(damaged.message, "CRC error; copy or download it again"),
-          "%s", damaged.message);
-    file[sum] ^= 1;
 static void check_quantisation(void)
 {
     const float in_values[12] = {
@@ -995,10 +995,10 @@ int main(void)
     check_checkpoints();
     check_kinds();
     check_gguf();
+    check_long_key();
     check_scaled();
     check_pickle();
     check_hostile();
-    check_long_key();
     check_round_trip();
     check_texts_refused();
     check_refused_places();
