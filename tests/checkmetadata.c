@@ -215,8 +215,8 @@ static void check_lacking(void)
 {
     static const char *const texts[] = {
         "{}", "{\"prompt\":\"a\",\"seed\":1,\"steps\":2}",
-        "{\"prompt\":\"a\",\"seed\":1,\"size\":\"64x64\",\"steps\":2,\"scheduler\":\"ddim\","
-        "\"guidance\":1,\"model\":null}"};
+        ("{\"prompt\":\"a\",\"seed\":1,\"size\":\"64x64\",\"steps\":2,\"scheduler\":\"ddim\","
+         "\"guidance\":1,\"model\":null}")};
     static const char *const lines[] = {
         "incomplete: it lacks prompt, seed, size, steps, scheduler, guidance, model",
         "incomplete: it lacks size, scheduler, guidance, model", "exact: "};

@@ -400,8 +400,8 @@ static void check_own_damaged(void)
 {
     static const char *const spoil[] = {
         "truncate -s 5000 '%s'",
-        "printf '\\000\\000\\300\\177' | dd of='%s' bs=1 seek=$(($(stat -c %%s "
-        "\"$file\") - 4)) conv=notrunc 2>/dev/null",
+        ("printf '\\000\\000\\300\\177' | dd of='%s' bs=1 seek=$(($(stat -c %%s "
+         "\"$file\") - 4)) conv=notrunc 2>/dev/null"),
         "rm '%s'"};
     static const char *const words[] = {"download it again", "NaN", "no weights"};
     struct path model = make_folder(), part = in("model/vae_tiny"),
