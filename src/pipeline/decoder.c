@@ -85,7 +85,10 @@ static bool open_own(struct dk_model *model, const char *path, struct dk_error *
 bool decoder_open(struct dk_model *model, const struct dk_model_options *options,
                   struct dk_error *err)
 {
-    if (options->taesd) model->default_decoder = options->taesd_preview_only ? "vae" : "tiny";
+    if (options->taesd_preview_only)
+        model->default_decoder = "vae";
+    else if (options->taesd)
+        model->default_decoder = "tiny";
     if (options->taesd) return open_at(model, options->taesd, err);
     char *own = path_join(model->path, PART);
     if (!own) return dk_fail(err, DK_ERROR_MEMORY, "%s: out of memory", model->path);
@@ -102,7 +105,13 @@ bool decoder_is_tiny(const struct dk_settings *settings)
 bool decoder_resolve(const struct dk_model *model, struct dk_settings *settings,
                      struct dk_error *err)
 {
+    /* only --taesd-preview-only makes vae the default in so many words */
+    bool previews_only = model->default_decoder && strcmp(model->default_decoder, "vae") == 0;
     if (!settings->decoder) settings->decoder = model->default_decoder;
+    if (decoder_is_tiny(settings) && previews_only)
+        return dk_fail(err, DK_ERROR_ARGUMENT,
+                       "decoder: tiny was asked for, and the tiny decoder for previews only; leave "
+                       "out one of --decoder tiny and --taesd-preview-only");
     if (settings->decoder && !decoder_is_tiny(settings) && strcmp(settings->decoder, "vae") != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT, "decoder: \"%s\" is unknown; give vae or tiny",
                        settings->decoder);
