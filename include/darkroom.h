@@ -100,7 +100,8 @@ struct dk_model_options {
     const char *tokenizer;    /* a folder with vocab.json and merges.txt */
     const char *prediction;   /* "epsilon", "v_prediction", "sample"; NULL: what the model says */
     const char *data_dir;     /* where models/clip/ lies; NULL: where dk_model_find looks */
-    size_t max_memory_bytes;  /* limit for weights in use and work memory; 0: none */
+    size_t max_memory_bytes;  /* limit for work memory and prepared weights, not for the
+                                 process as a whole; 0: none */
     bool scalar_kernels;      /* the reference kernels, for comparison */
     void (*warn)(void *user, const char *sentence); /* may be NULL */
     void *user;

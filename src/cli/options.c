@@ -164,7 +164,7 @@ static const struct option table[] = {
     {"threads", 0, NULL, OPTION_INTEGER, GROUP_RUN, WITH_MODEL, USE_REPORTED,
      AT(model_options.n_threads), 0, 1024, "N", NULL, "threads; the picture does not depend on it (0: all cores)"},
     {"max-memory", 0, NULL, OPTION_BYTES, GROUP_RUN, WITH_PARTS, USE_NONE,
-     AT(model_options.max_memory_bytes), 0, 0, "SIZE", NULL, "limit such as 800M or 1.5G; refused if it cannot be kept"},
+     AT(model_options.max_memory_bytes), 0, 0, "SIZE", NULL, "limit of work memory, such as 800M or 1.5G; refused if it cannot be kept"},
     {"json", 0, NULL, OPTION_FLAG, GROUP_RUN, COMMAND_ALL, USE_NONE,
      AT(json), 0, 0, NULL, NULL, "machine-readable results on standard output"},
     {"quiet", 'q', NULL, OPTION_FLAG, GROUP_RUN, MAKING | COMMAND_MERGE | COMMAND_SHEET | COMMAND_CONVERT, USE_NONE,

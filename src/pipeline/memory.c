@@ -175,6 +175,14 @@ static bool tiles_help(const struct dk_model *model, const struct memory_request
     return !request->vae_tiling && memory_work_bytes(model, &tiled) <= model->max_memory_bytes;
 }
 
+/* The limit to give, in MiB, that leaves so much for work memory. */
+static size_t limit_mib(size_t work_bytes)
+{
+    size_t cache = work_bytes / (MEMORY_CACHE_SHARE - 1) + 1;
+    if (cache > MEMORY_CACHE_BYTES) cache = MEMORY_CACHE_BYTES;
+    return ((work_bytes + cache) >> 20) + 1;
+}
+
 bool memory_fit(struct dk_model *model, struct memory_request *request, struct dk_error *err)
 {
     size_t limit = model->max_memory_bytes;
@@ -187,9 +195,10 @@ bool memory_fit(struct dk_model *model, struct memory_request *request, struct d
         }
         if (request->n > 1) continue;
         return dk_fail(err, DK_ERROR_MEMORY,
-                       "%dx%d: needs %zu MB of work memory, %zu MB are allowed; raise the limit%s "
-                       "or choose a smaller size",
-                       request->width_px, request->height_px, (bytes >> 20) + 1, limit >> 20,
+                       "%dx%d: its work memory needs a limit of %zuM or more, found %.4gM; give "
+                       "that%s or choose a smaller size",
+                       request->width_px, request->height_px, limit_mib(bytes),
+                       (double)model->limit_bytes / (1 << 20),
                        tiles_help(model, request) ? ", decode in tiles" : "");
     }
 }

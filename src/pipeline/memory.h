@@ -5,6 +5,10 @@
 
 #include "pipeline/model.h"
 
+/* Transformed weights kept between calls; of a limit, one part in so many at most goes to them. */
+#define MEMORY_CACHE_BYTES ((size_t)512 << 20)
+#define MEMORY_CACHE_SHARE 8
+
 /* Pictures made together: n of them, with both halves of guidance or one, n_chunks of text each. */
 struct memory_request {
     size_t n, n_chunks;

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "ops/cache.h"
 #include "pipeline/config.h"
+#include "pipeline/memory.h"
 #include "pipeline/decoder.h"
 #include "pipeline/find.h"
 #include "pipeline/prediction.h"
@@ -16,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_BYTES                                                                                \
-    ((size_t)512 << 20) /* transformed weights kept between calls when no limit is given */
-#define CACHE_SHARE 8   /* of a limit, one part at most goes to them */
 #define MAX_THREADS 1024
 
 #define CLIP_VOCABULARY 49408
@@ -405,8 +403,9 @@ static bool open_device(struct dk_model *model, const struct dk_model_options *o
                         struct dk_error *err)
 {
     if (!model_choose_device(options, &model->kernels, &model->n_threads, err)) return false;
-    size_t limit = options->max_memory_bytes, cache = CACHE_BYTES;
-    if (limit && limit / CACHE_SHARE < cache) cache = limit / CACHE_SHARE;
+    size_t limit = options->max_memory_bytes, cache = MEMORY_CACHE_BYTES;
+    if (limit && limit / MEMORY_CACHE_SHARE < cache) cache = limit / MEMORY_CACHE_SHARE;
+    model->limit_bytes = limit;
     model->max_memory_bytes = limit ? limit - cache : 0;
     model->cache = pack_cache_open(cache, err);
     return model->cache && arena_open(&model->arena, model->max_memory_bytes, err);

@@ -57,7 +57,8 @@ struct dk_model {
     struct pack_cache *cache;
     struct arena arena;
     int n_threads;
-    size_t max_memory_bytes;  /* for work memory; 0: no limit was given */
+    size_t limit_bytes;       /* as given; 0: none was */
+    size_t max_memory_bytes;  /* what of it is for work memory; 0: no limit was given */
     bool stream_weights;      /* a limit was given that work memory and the largest part exceed: memory_fit */
     bool weights_checked; /* no NaN or infinity in any weight in use */
     float *preview_map;   /* [latent_channels + 1, 3], fitted when first asked for */
