@@ -143,10 +143,11 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
  * itself.
  */
 bool dk_model_find_prediction(struct dk_model *model, struct dk_error *err);
-/* The work memory expected for one picture of another size; what dk_model_info has is for the
- * native one. */
-bool dk_model_work_bytes(const struct dk_model *model, int width_px, int height_px, size_t *n_bytes,
-                         struct dk_error *err);
+struct dk_settings;
+/* The work memory expected for one picture with these settings, of which size, decoder and what
+ * saves work count; what dk_model_info has is for the defaults. */
+bool dk_model_work_bytes(const struct dk_model *model, const struct dk_settings *settings,
+                         size_t *n_bytes, struct dk_error *err);
 
 /*
  * Finds the default model or a named one: a path as it is; else NAME under the models folder beside

@@ -218,6 +218,24 @@ for file in /dev/null /dev/zero . in missing; do
     if [ "$status" -eq 1 ] && [ -s "$err" ]; then ok; else bad "info $file: status $status"; fi
 done
 
+# A limit that cannot be kept is told with one that can, by info as by render.
+ends 1 'needs a limit of [0-9]*M or more, found 1M' "$dk" cat --dry-run --max-memory 1M
+limit=$(sed -n 's/.*needs a limit of \([0-9]*M\).*/\1/p' "$err")
+run "$dk" info emoji --max-memory 1M && prints "^limit  .*needs a limit of $limit or more"
+run "$dk" info emoji --max-memory 1M --json && prints "\"refusal\":\"128x128: .*$limit"
+run "$dk" info emoji --max-memory "$limit" && prints '^limit  *can be kept'
+ends 0 '' "$dk" cat --dry-run --max-memory "$limit"
+ends 1 "limit of $((${limit%M} - 1))\|limit of $limit" "$dk" cat --dry-run --max-memory $((${limit%M} - 1))M
+
+# What is told of work memory is that of the decoder asked for; of a picture nothing of the kind is told.
+run "$dk" info emoji --json --size 512x512
+with_vae=$(field work-bytes)
+run "$dk" info emoji --json --size 512x512 --decoder tiny
+check 'a tiny decoder needs less' test "$(field work-bytes)" -lt "$with_vae"
+ends 2 'has no tiny decoder' "$dk" info "$root/tests/golden/models/tiny-sd1" --decoder tiny
+ends 2 '^darkroom: --size: is for models' "$dk" info "$root/samples/rocket.png" --size 64x64
+ends 2 'leave out one of' "$dk" cat --dry-run --decoder tiny --taesd-preview-only
+
 # A reader that has seen enough is no fault to be told of; the status tells that not all was written.
 for command in help --help 'help batch' 'completions fish' schedulers; do
     # shellcheck disable=SC2086

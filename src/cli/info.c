@@ -94,10 +94,22 @@ static void print_record_json(const char *path, const struct record *record)
     json_decref(object);
 }
 
+/* All options but --json are about models. */
+static bool check_picture(const struct request *request, const char *path, struct dk_error *err)
+{
+    for (size_t i = 0; option_at(i); i++)
+        if (request->given[i] && strcmp(option_at(i)->name, "json") != 0)
+            return say_fail(err, DK_ERROR_ARGUMENT,
+                            "--%s: is for models, and %s is a picture; leave it out",
+                            option_at(i)->name, path);
+    return true;
+}
+
 static int info_picture(const struct request *request, const char *path)
 {
     struct record record;
     struct dk_error err = {0};
+    if (!check_picture(request, path, &err)) return say_failure(&err);
     if (!record_read(path, &record, &err)) return say_failure(&err);
     if (request->json)
         print_record_json(path, &record);
@@ -148,7 +160,7 @@ static json_t *part_to_json(const struct dk_part_info *part)
 }
 
 static void print_model_json(const struct dk_model_info *info, const char *work_size,
-                             const char *fingerprint)
+                             const char *fingerprint, const char *refusal)
 {
     json_t *object = json_object(), *parts = json_array();
     size_t n_replaced;
@@ -169,6 +181,7 @@ static void print_model_json(const struct dk_model_info *info, const char *work_
     json_object_set_new(object, "context-tokens", json_integer(info->context_tokens));
     json_object_set_new(object, "work-bytes", json_integer((json_int_t)info->work_bytes));
     json_object_set_new(object, "work-size", json_string(work_size));
+    json_object_set_new(object, "refusal", *refusal ? json_string(refusal) : json_null());
     json_object_set_new(object, "model-fingerprint", json_string(fingerprint));
     json_object_set_new(object, "parts", parts);
     char *line = metadata_line(object);
@@ -178,7 +191,7 @@ static void print_model_json(const struct dk_model_info *info, const char *work_
     json_decref(object);
 }
 
-/* The work memory is that of --size where it is given, else the native one; size is its text. */
+/* The work memory is that of --size and --decoder where they are given; size is its text. */
 static bool get_info(const struct dk_model *model, const struct dk_settings *settings,
                      struct dk_model_info *info, char *size, size_t size_bytes,
                      struct dk_error *err)
@@ -187,8 +200,18 @@ static bool get_info(const struct dk_model *model, const struct dk_settings *set
     int width_px = settings->width_px ? settings->width_px : info->native_width_px;
     int height_px = settings->height_px ? settings->height_px : info->native_height_px;
     snprintf(size, size_bytes, "%dx%d", width_px, height_px);
-    if (width_px == info->native_width_px && height_px == info->native_height_px) return true;
-    return dk_model_work_bytes(model, width_px, height_px, &info->work_bytes, err);
+    return dk_model_work_bytes(model, settings, &info->work_bytes, err);
+}
+
+/* What render would say of --max-memory, or nothing. */
+static bool check_limit(struct dk_model *model, const struct request *request,
+                        struct dk_error *refusal, struct dk_error *err)
+{
+    struct dk_settings settings = request->settings;
+    if (!request->model_options.max_memory_bytes || dk_resolve(model, &settings, NULL, refusal) ||
+        refusal->code == DK_ERROR_MEMORY)
+        return true;
+    return say_fail(err, refusal->code, "%s", refusal->message);
 }
 
 static int info_model(struct request *request)
@@ -208,7 +231,11 @@ static int info_model(struct request *request)
              get_info(model, &request->settings, &info, size, sizeof size, &err);
         if (ok && !request->json) print_prediction(&info);
     }
-    if (ok && request->json) print_model_json(&info, size, fingerprint);
+    struct dk_error refusal = {0};
+    ok = ok && check_limit(model, request, &refusal, &err);
+    if (ok && !request->json && request->model_options.max_memory_bytes)
+        printf("%-18s%s\n", "limit", refusal.message[0] ? refusal.message : "can be kept");
+    if (ok && request->json) print_model_json(&info, size, fingerprint, refusal.message);
     dk_model_close(model);
     dk_free(path);
     return ok ? EXIT_DONE : say_failure(&err);

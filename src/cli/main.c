@@ -19,7 +19,7 @@ static const struct command_row commands[] = {
      "The prompt is all words that are no options; - reads it from standard input. The word\n"
      "render is needed only before a prompt that begins with the name of a command. The name\n"
      "of each picture goes to standard output, everything else to standard error.\n"},
-    {"info", COMMAND_INFO, info_run, "darkroom info FILE|MODEL [--size WxH] [--json]",
+    {"info", COMMAND_INFO, info_run, "darkroom info FILE|MODEL [OPTIONS]",
      "tell how a picture was made, or what a model is",
      NULL},
     {"schedulers", COMMAND_SCHEDULERS, schedulers_run, "darkroom schedulers [--json]",

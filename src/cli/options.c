@@ -106,7 +106,7 @@ static const struct option table[] = {
      AT(settings.prompt_syntax), 0, 0, NULL, NULL, "take (word:1.2), [word] and BREAK as plain text"},
     {"vae-tiling", 0, NULL, OPTION_FLAG, GROUP_SAMPLING, SETTING, USE_RECORDED,
      AT(settings.vae_tiling), 0, 0, NULL, NULL, "decode in blended tiles: less memory, not quite the same picture"},
-    {"decoder", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, SETTING | COMMAND_BENCH, USE_RECORDED,
+    {"decoder", 0, NULL, OPTION_CHOICE, GROUP_SAMPLING, SETTING | COMMAND_BENCH | COMMAND_INFO, USE_RECORDED,
      AT(settings.decoder), 0, 0, "KIND", "vae|tiny", "what makes pixels of latents: tiny is rougher and faster (vae; tiny with --taesd)"},
 
     {"model", 'm', NULL, OPTION_PATH, GROUP_MODEL, WITH_MODEL, USE_RECORDED,

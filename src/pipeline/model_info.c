@@ -1,5 +1,6 @@
 /* model_info.c - what a model is: family, sizes, parts, and the memory a picture needs. */
 /* SPDX-License-Identifier: MIT */
+#include "pipeline/decoder.h"
 #include "pipeline/memory.h"
 #include "pipeline/prediction.h"
 #include "pipeline/resolve.h"
@@ -25,28 +26,27 @@ static void describe_part(const char *name, const struct weights *weights,
                                  used ? ", " : "", weights_dtype_name((enum dtype)d), counts[d]);
 }
 
-static size_t work_bytes(const struct dk_model *model, int width_px, int height_px)
+static size_t work_bytes(const struct dk_model *model, const struct dk_settings *job)
 {
-    struct dk_settings job;
-    dk_settings_default(&job);
-    job.width_px = width_px;
-    job.height_px = height_px;
-    job.decoder = model->default_decoder;
-    const struct memory_request request = memory_request_of(&job, 1, 1, model->guidance > 1);
+    const struct memory_request request = memory_request_of(job, 1, 1, model->guidance > 1);
     return memory_work_bytes(model, &request);
 }
 
-bool dk_model_work_bytes(const struct dk_model *model, int width_px, int height_px, size_t *n_bytes,
-                         struct dk_error *err)
+bool dk_model_work_bytes(const struct dk_model *model, const struct dk_settings *settings,
+                         size_t *n_bytes, struct dk_error *err)
 {
-    int multiple = vae_factor(model->vae);
+    struct dk_settings job = *settings;
+    if (job.width_px == 0) job.width_px = model->native_width_px;
+    if (job.height_px == 0) job.height_px = model->native_height_px;
+    int multiple = vae_factor(model->vae), width_px = job.width_px, height_px = job.height_px;
     if (width_px < 1 || height_px < 1 || width_px > RESOLVE_MAX_SIDE_PX ||
         height_px > RESOLVE_MAX_SIDE_PX || width_px % multiple != 0 || height_px % multiple != 0)
         return dk_fail(err, DK_ERROR_ARGUMENT,
                        "size: %dx%d is not possible with this model; both sides must be multiples "
                        "of %d up to %d",
                        width_px, height_px, multiple, RESOLVE_MAX_SIDE_PX);
-    *n_bytes = work_bytes(model, width_px, height_px);
+    if (!decoder_resolve(model, &job, err)) return false;
+    *n_bytes = work_bytes(model, &job);
     return true;
 }
 
@@ -68,7 +68,12 @@ void dk_model_get_info(const struct dk_model *model, struct dk_model_info *info)
         .context_tokens = (int)text_tokens(&model->text),
         .n_parts = model->n_parts,
     };
-    info->work_bytes = work_bytes(model, model->native_width_px, model->native_height_px);
+    struct dk_settings job;
+    dk_settings_default(&job);
+    job.width_px = model->native_width_px;
+    job.height_px = model->native_height_px;
+    job.decoder = model->default_decoder;
+    info->work_bytes = work_bytes(model, &job);
     for (size_t i = 0; i < model->n_parts; i++)
         describe_part(model->part_names[i], model->parts[i], &info->parts[i]);
 }
