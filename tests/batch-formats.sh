@@ -214,7 +214,7 @@ jobs names.txt --seed 1
 is 1 file '"00001-1-a-b-c-d-e.png"'
 is 2 file '"picture-CON.png"' && is 3 file '"picture-contact.png"' && is 4 file '"picture-Contact-2.png"'
 is 5 file '"picture.png"' && is 6 file '"same.png"' && is 7 file '"SAME-2.png"'
-is 8 file '"deep/ddim/020.png"' && is 9 file '"{a}.png"'
+is 8 file '"deep/ddim/008.png"' && is 9 file '"{a}.png"'
 awk 'BEGIN { for (i = 0; i < 300; i++) printf "猫" ; print "" }' >cats.txt
 jobs cats.txt
 check 'a long name is cut between characters' test "$(job 1 file | wc -c)" -lt 180

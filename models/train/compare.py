@@ -2,7 +2,7 @@
 
 Runs the program for some prompts and seeds, draws the same here (same starting latent: both use torch's CPU
 noise), and prints the PSNR of each pair. Fails below 45 dB.
-usage: compare.py PROGRAM FOLDER [--steps 25] [--guidance 1.5]
+usage: compare.py PROGRAM FOLDER [--steps 25] [--guidance 1.25]
 SPDX-License-Identifier: MIT
 """
 import argparse
@@ -17,6 +17,7 @@ from PIL import Image
 
 from evaluate import picture_psnr
 from sample import GRID, Model
+from settings import GUIDANCE
 
 LIMIT_DB = 45
 
@@ -33,7 +34,7 @@ def main():
     p.add_argument("program")
     p.add_argument("folder")
     p.add_argument("--steps", type=int, default=25)
-    p.add_argument("--guidance", type=float, default=1.5)
+    p.add_argument("--guidance", type=float, default=GUIDANCE)
     p.add_argument("--scheduler", default="ddim")
     p.add_argument("--count", type=int, default=4)
     args = p.parse_args()

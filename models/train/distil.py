@@ -14,7 +14,7 @@ import hogwild  # first: it sets the number of threads
 import torch
 
 from sample import boundary
-from settings import TEXT_CONFIG, UNET_CONFIG, WORK_DIR
+from settings import GUIDANCE, TEXT_CONFIG, UNET_CONFIG, WORK_DIR
 from unet import LATENTS, alpha_bars, column, empty_caption, from_v, load_cache, load_nets
 
 GRID_STEPS = 50
@@ -89,7 +89,7 @@ def main():
     p.add_argument("--samples", type=int, default=30000)
     p.add_argument("--batch", type=int, default=16, help="samples per process and update")
     p.add_argument("--lr", type=float, default=1e-4)
-    p.add_argument("--guidance", type=float, default=1.5)
+    p.add_argument("--guidance", type=float, default=GUIDANCE)
     p.add_argument("--skip", type=int, default=5, help="timesteps of the grid per teacher step")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--processes", type=int, default=2)

@@ -4,6 +4,7 @@
                                             vocabulary changed)
   evaluate.py real FOLDER                   the measures on true pictures, and on them after the VAE
   evaluate.py model FOLDER [--steps 1,2,4]  the measures on the model's pictures
+  evaluate.py table RESULTS                 what --json wrote, as the model card's table
 
 Half of the 200 prompts name a combination no training picture showed (see vocabulary.is_held_out).
 background  share of pictures whose four corners have the named colour (nearest of 13)
@@ -31,6 +32,7 @@ import torch
 
 from data import SIZE_PX, SIZES, Source, centers, sheet, styled, to_tensor
 from sample import Model
+from settings import GUIDANCE
 from vae import psnr
 from vocabulary import COLORS, OBJECTS, PLACES, is_held_out, with_article
 
@@ -369,6 +371,23 @@ def show(label, r):
                                               ["speckle", "sharpness", "psnr", "ssim", "kid"]), flush=True)
 
 
+ROWS = [("prompts", "%d"), ("background", "%"), ("top1_seen", "%"), ("top1_unseen", "%"), ("top5_seen", "%"),
+        ("top5_unseen", "%"), ("top1_plain", "%"), ("top1_large", "%"), ("top1_small", "%"),
+        ("top1_pair", "%"), ("order", "%"), ("place", "%"), ("size", "%"), ("speckle", "%.2f"),
+        ("sharpness", "%.2f"), ("psnr", "%.1f"), ("ssim", "%.2f"), ("kid", "%.3f")]
+
+
+def print_table(path):
+    """The last result of each folder and label is a column."""
+    with open(path) as f:
+        results = [json.loads(line) for line in f]
+    columns = {("" if r["label"] in ("true", "vae") else r["folder"] + " ") + r["label"]: r for r in results}
+    print("| measure | " + " | ".join(columns) + " |\n" + "| --- " * (len(columns) + 1) + "|")
+    for name, shape in ROWS:
+        cells = ["%.0f %%" % (100 * r[name]) if shape == "%" else shape % r[name] for r in columns.values()]
+        print("| " + " | ".join([name] + cells) + " |")
+
+
 def evaluate_real(model, judge):
     """The ceiling: true pictures, and the same after the VAE. Then the VAE's PSNR on fresh ones."""
     rng = random.Random(99)
@@ -386,10 +405,10 @@ def evaluate_real(model, judge):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("what", choices=["prompts", "real", "model"])
-    p.add_argument("folder", nargs="?")
+    p.add_argument("what", choices=["prompts", "real", "model", "table"])
+    p.add_argument("folder", nargs="?", help="table: the file of results")
     p.add_argument("--steps", default="1,2,4,8,25,50")
-    p.add_argument("--guidance", type=float, default=1.5)
+    p.add_argument("--guidance", type=float, default=GUIDANCE)
     p.add_argument("--prompts", default=PROMPTS, help="the list; prompts-styled.tsv has the styles")
     p.add_argument("--count", type=int, help="only so many of the prompts, evenly spread")
     p.add_argument("--seed", type=int, default=1)
@@ -400,6 +419,8 @@ def main():
     if args.what == "prompts":
         write_prompts()
         return write_styled()
+    if args.what == "table":
+        return print_table(args.folder)
     prompts, model = read_prompts(args.prompts, args.count), Model(args.folder)
     judge = Judge(model, prompts)
 

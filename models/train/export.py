@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import torch
 
-from settings import (BETA_END, BETA_START, CONTEXT, SCALING_FACTOR, TOKENIZER_DIR, TRAIN_STEPS, VOCABULARY,
+from settings import (BETA_END, BETA_START, CONTEXT, GUIDANCE, SCALING_FACTOR, TOKENIZER_DIR, TRAIN_STEPS, VOCABULARY,
                       WORK_DIR)
 from tokenizer import END, START
 
@@ -59,14 +59,14 @@ def write_json(path, value):
 
 
 SCHEDULERS = {
-    "ddim": {"_class_name": "DDIMScheduler", "set_alpha_to_one": False, "steps_offset": 1},
+    "ddim": {"_class_name": "DDIMScheduler", "set_alpha_to_one": True, "steps_offset": 1},
     "lcm": {"_class_name": "LCMScheduler", "set_alpha_to_one": True, "steps_offset": 0,
             "original_inference_steps": 50, "timestep_scaling": 10.0},
 }
 
 
 PREFERENCES = {  # darkroom.json: what the program uses when nobody says otherwise
-    "ddim": {"steps": 20, "guidance": 1.5},
+    "ddim": {"steps": 8, "guidance": GUIDANCE},
     "lcm": {"steps": 4, "guidance": 1.0},
 }
 

@@ -2,7 +2,7 @@
 
 Model(folder) loads it; ddim() is the teacher's sampler, lcm() the student's. The starting latent of
 picture i is torch's normal noise for seed + i, as in the program (--seed): the two can be compared.
-usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 1.5] [--lcm]
+usage: sample.py FOLDER OUT.png [--prompts FILE] [--steps 25] [--guidance 1.25] [--lcm]
 SPDX-License-Identifier: MIT
 """
 import argparse
@@ -15,6 +15,7 @@ import torch
 from data import sheet, to_pixels
 from export import load_safetensors
 from nets import AutoencoderKL, CLIPTextModel, UNet2DConditionModel
+from settings import GUIDANCE
 from tokenizer import Tokenizer
 from unet import alpha_bars, from_v
 
@@ -71,14 +72,15 @@ class Model:
         return from_v(x, v, self.alpha_bar[t])
 
     @torch.no_grad()
-    def ddim(self, prompts, steps=25, guidance=1.5, seed=0, x=None):
+    def ddim(self, prompts, steps=25, guidance=GUIDANCE, seed=0, x=None):
         """-> scaled latents [n, 4, h, w]"""
         context, empty = self.context(prompts), self.context([""] * len(prompts))
         x = self.noise(len(prompts), seed) if x is None else x
         times = trailing(steps)
-        for t, next_t in zip(times, times[1:] + [0]):  # ends at alpha_bar[0]: set_alpha_to_one is false
+        last = 1 if self.scheduler["set_alpha_to_one"] else self.alpha_bar[0]
+        alpha_bars_after = [self.alpha_bar[t] for t in times[1:]] + [torch.tensor(float(last))]
+        for t, a in zip(times, alpha_bars_after):
             x0, eps = self.predict(x, t, context, empty, guidance)
-            a = self.alpha_bar[next_t]
             x = a.sqrt() * x0 + (1 - a).sqrt() * eps
         return x
 
@@ -98,7 +100,7 @@ class Model:
             a = self.alpha_bar[times[i + 1]]
             x = a.sqrt() * x0 + (1 - a).sqrt() * torch.randn(x0.shape, generator=generator)
 
-    def draw(self, prompts, steps, guidance=1.5, seed=0, lcm=None, batch=16):
+    def draw(self, prompts, steps, guidance=GUIDANCE, seed=0, lcm=None, batch=16):
         """-> pixels uint8 [n, h, w, 3] and latents"""
         lcm = self.is_lcm if lcm is None else lcm
         latents = []
@@ -144,7 +146,7 @@ def main():
     p.add_argument("out")
     p.add_argument("--prompts", help="a file, one prompt a line; otherwise 16 built-in ones")
     p.add_argument("--steps", type=int, default=25)
-    p.add_argument("--guidance", type=float, default=1.5)
+    p.add_argument("--guidance", type=float, default=GUIDANCE)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--columns", type=int, default=8)
     args = p.parse_args()

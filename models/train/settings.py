@@ -12,6 +12,7 @@ CONTEXT = 32           # tokens per caption, start and end included
 VOCABULARY = 2048
 SCALING_FACTOR = 0.18215
 TRAIN_STEPS = 1000
+GUIDANCE = 1.25  # as sharp as the VAE; more is sharper still, with more speckle
 BETA_START, BETA_END = 0.00085, 0.025  # README, "noise schedule", says why not Stable Diffusion's 0.012
 
 TEXT_CONFIG = dict(

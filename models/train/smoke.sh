@@ -37,8 +37,8 @@ run vae.py grow --part encoder --samples 16 --batch 2
 run vae.py check --count 8
 run unet.py cache --count 64
 run unet.py train --samples 64 --batch 8
-run vae.py grow --samples 32 --batch 2 --unet "$small/unet/last.pt"
 run distil.py --samples 32 --batch 8
+run vae.py grow --samples 32 --batch 2 --unet "$small/unet/last.pt" --student "$small/lcm/last.pt"
 run tiny_decoder.py train --samples 16 --batch 2
 run tiny_decoder.py train --samples 32 --batch 2  # must go on from 16
 run tiny_decoder.py check --count 8

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from data import Source, halve, sheet, to_pixels, to_tensor
 from nets import AutoencoderKL, count_parameters
-from settings import SCALING_FACTOR, VAE64_CONFIG, VAE_CONFIG, WORK_DIR
+from settings import GUIDANCE, SCALING_FACTOR, VAE64_CONFIG, VAE_CONFIG, WORK_DIR
 
 
 # ---- starting points ---------------------------------------------------------------------------------
@@ -239,7 +239,8 @@ def train_first(args):
 def train_grow(args):
     """The decoder sees latents with noise, as a U-Net's are never quite clean: it learns to draw the clean
     picture that is nearest. (Noise in units of the latents' own deviation; a third of them stay clean.)
-    With --unet most latents are noised further and denoised by that U-Net: its own faults, to be forgiven."""
+    With --unet most latents are noised further and denoised by that U-Net, or drawn by it from nothing but the
+    caption: its own faults, to be forgiven. Of pictures drawn so only the background is known: it is flat."""
     small = load_vae(args.small, VAE64_CONFIG)
     net = grow(small)
     print("%.2f M parameters" % (count_parameters(net) / 1e6), flush=True)
@@ -255,15 +256,19 @@ def train_grow(args):
                               ema=0.995, configs=dict(vae=VAE_CONFIG), decay_share=.5)
     trainer.resume(args.resume)
 
-    spoil = denoiser(args.unet) if args.unet else None
+    spoil, imagine = denoisers(args.unet, args.student) if args.unet else (None, None)
 
     def decoder_loss(x, z, captions):
-        sigma = (torch.rand(len(z), 1, 1, 1) * 1.5 - .5).clamp(min=0) * args.noise
-        if spoil and random.random() < .75:
+        sigma, kind = (torch.rand(len(z), 1, 1, 1) * 1.5 - .5).clamp(min=0) * args.noise, random.random()
+        if spoil and kind < args.imagined:
+            y = net.decode(imagine(z, captions))
+            loss = args.flat * unevenness(y, flat_part(x))
+            return loss, dict(psnr=np.nan, unevenness=127.5 * float(loss) / args.flat)
+        if spoil and kind < .8:
             z = spoil(z, captions)
             sigma *= .2
         y = net.decode(z + sigma * torch.randn_like(z) / SCALING_FACTOR)
-        return picture_loss(y, x, 1, 1, .5), dict(psnr=psnr(y.detach(), x))
+        return picture_loss(y, x, 1, 1, .5), dict(psnr=psnr(y.detach(), x), unevenness=np.nan)
 
     def encoder_loss(x, z, captions):
         mean, log_variance = net.encode(x)
@@ -285,26 +290,76 @@ def train_grow(args):
     trainer.run(make_loss, args.samples, args.processes, log_every=25)
 
 
-def denoiser(path):
-    """-> function(latents, captions): latents as the U-Net of a checkpoint leaves them, two DDIM steps after
-    noise of t = 30 to 300. (unet.py imports this file, hence the imports here.)"""
+def flat_part(x):
+    """bool [n, 1, h, w]: where composed pictures [n, 3, h, w] are of the ground's colour and 7 pixels from
+    anything else"""
+    out = []
+    for picture in x:
+        edge = torch.cat([picture[:, 0], picture[:, -1], picture[:, :, 0], picture[:, :, -1]], 1)
+        colors, counts = edge.unique(dim=1, return_counts=True)
+        out.append((picture != colors[:, counts.argmax(), None, None]).any(0, keepdim=True))
+    return F.max_pool2d(torch.stack(out).float(), 15, 1, 7) == 0
+
+
+def unevenness(y, where):
+    """Standard deviation of pictures [n, c, h, w] in their part of [n, 1, h, w], mean over n and c"""
+    n = where.sum((2, 3)).clamp(min=1)
+    mean = (y * where).sum((2, 3)) / n
+    variance = ((y - mean[:, :, None, None]) ** 2 * where).sum((2, 3)) / n
+    return (variance + 1e-6).sqrt().mean()
+
+
+def denoisers(path, student_path=None):
+    """-> two functions (latents, captions) -> latents. The first: as the U-Net of a checkpoint leaves them, two
+    DDIM steps after noise of t = 30 to 300. The second: as it makes them from noise alone, in 3 to 25 steps, with
+    guidance every other time; or, every other time, as its student does in 1 to 8 steps.
+    (unet.py imports this file, hence the imports here.)"""
+    from sample import boundary, lcm_timesteps, trailing
     from tokenizer import Tokenizer
     from unet import alpha_bars, column, from_v, load_nets
     unet, text, _ = load_nets(path)
+    student = load_nets(student_path)[0] if student_path else None
     tokenizer, alpha_bar = Tokenizer(), alpha_bars()
 
+    def context_of(captions):
+        return text(torch.tensor([tokenizer(c) for c in captions]))
+
     @torch.no_grad()
-    def spoil(z, captions):
-        context = text(torch.tensor([tokenizer(c) for c in captions]))
-        t = torch.randint(30, 300, (len(z),))
-        x0, eps = z * SCALING_FACTOR, torch.randn_like(z)
-        for now in (t, t // 3):
-            a = column(alpha_bar[now])
+    def denoise(x0, captions, timesteps, guidance=1.0):
+        """timesteps: a list of [n]"""
+        context, empty, eps = context_of(captions), context_of([""] * len(captions)), torch.randn_like(x0)
+        for t in timesteps:
+            a = column(alpha_bar[t])
             x = a.sqrt() * x0 + (1 - a).sqrt() * eps
-            v = unet(x, now, context)
+            v = unet(x, t, context)
+            if guidance != 1:
+                without = unet(x, t, empty)
+                v = without + guidance * (v - without)
             x0, eps = from_v(x, v, a)
-        return x0 / SCALING_FACTOR
-    return spoil
+        return x0
+
+    @torch.no_grad()
+    def denoise_as_student(x0, captions, timesteps):
+        context = context_of(captions)
+        for t in timesteps:
+            a = column(alpha_bar[t])
+            x = a.sqrt() * x0 + (1 - a).sqrt() * torch.randn_like(x0)
+            c_skip, c_out = (column(c) for c in boundary(t.float()))
+            x0 = c_skip * x + c_out * from_v(x, student(x, t, context), a)[0]
+        return x0
+
+    def spoil(z, captions):
+        t = torch.randint(30, 300, (len(z),))
+        return denoise(z * SCALING_FACTOR, captions, (t, t // 3)) / SCALING_FACTOR
+
+    def imagine(z, captions):
+        nothing = torch.zeros_like(z)
+        if student and random.random() < .5:
+            times = [torch.full((len(z),), t) for t in lcm_timesteps(random.randint(1, 8))]
+            return denoise_as_student(nothing, captions, times) / SCALING_FACTOR
+        times = [torch.full((len(z),), t) for t in trailing(random.randint(3, 25))]
+        return denoise(nothing, captions, times, random.choice((1.0, GUIDANCE))) / SCALING_FACTOR
+    return spoil, imagine
 
 
 def load_vae(path, config, average=True):
@@ -348,6 +403,10 @@ def main():
     p.add_argument("--batch", type=int, default=4, help="pictures per process and update")
     p.add_argument("--noise", type=float, default=.35, help="grow: most noise on the latents")
     p.add_argument("--unet", help="grow: a checkpoint; most latents pass through this U-Net")
+    p.add_argument("--student", help="grow: with --unet, a distilled checkpoint that draws half of those")
+    p.add_argument("--imagined", type=float, default=.45,
+                   help="grow: with --unet, share of latents it draws from the caption alone")
+    p.add_argument("--flat", type=float, default=5, help="grow: weight of their backgrounds' unevenness")
     p.add_argument("--lr", type=float, default=2e-4)
     p.add_argument("--seed", type=int, default=1000)
     p.add_argument("--processes", type=int, default=2)
