@@ -314,7 +314,8 @@ def denoisers(path, student_path=None):
     DDIM steps after noise of t = 30 to 300. The second: as it makes them from noise alone, in 3 to 25 steps, with
     guidance every other time; or, every other time, as its student does in 1 to 8 steps.
     (unet.py imports this file, hence the imports here.)"""
-    from sample import boundary, lcm_timesteps, trailing
+    from distil import consistency
+    from sample import lcm_timesteps, trailing
     from tokenizer import Tokenizer
     from unet import alpha_bars, column, from_v, load_nets
     unet, text, _ = load_nets(path)
@@ -344,8 +345,7 @@ def denoisers(path, student_path=None):
         for t in timesteps:
             a = column(alpha_bar[t])
             x = a.sqrt() * x0 + (1 - a).sqrt() * torch.randn_like(x0)
-            c_skip, c_out = (column(c) for c in boundary(t.float()))
-            x0 = c_skip * x + c_out * from_v(x, student(x, t, context), a)[0]
+            x0 = consistency(student, x, t, context, alpha_bar)
         return x0
 
     def spoil(z, captions):
