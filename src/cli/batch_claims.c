@@ -129,18 +129,13 @@ static int create_claim(const struct claims *claims, const char *path)
     if (file < 0 && errno == ENOENT && mkdir(claims->folder, 0777) == 0)
         file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return errno == EEXIST ? 0 : -1;
-    size_t n = strlen(claims->text), at = 0;
-    ssize_t written = 1;
-    while (at < n && written > 0) { /* only the write after a short one tells why it was short */
-        written = write(file, claims->text + at, n - at);
-        if (written < 0 && errno == EINTR)
-            written = 1;
-        else if (written > 0)
-            at += (size_t)written;
+    bool ok = text_write(file, claims->text, strlen(claims->text));
+    int why = errno;
+    if (close(file) != 0 && ok) {
+        why = errno;
+        ok = false;
     }
-    int why = written < 0 ? errno : ENOSPC;
-    if (close(file) != 0 && at == n) why = errno, at = 0;
-    if (at == n) return 1;
+    if (ok) return 1;
     unlink(path);
     errno = why;
     return -1;

@@ -36,10 +36,9 @@ static bool copy_file(const char *from, const char *to, struct dk_error *err)
     unlink(to);
     out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     char *buffer = text_alloc(block);
-    ssize_t n = -1, written;
+    ssize_t n = -1;
     while (out >= 0 && (n = read(in, buffer, block)) > 0)
-        if ((written = write(out, buffer, (size_t)n)) != n) {
-            if (written >= 0) errno = ENOSPC; /* a short write says nothing itself */
+        if (!text_write(out, buffer, (size_t)n)) {
             n = -1;
             break;
         }

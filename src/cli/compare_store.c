@@ -59,18 +59,6 @@ void store_sweep(const char *folder)
 
 /* ---- whole files --------------------------------------------------------------------------- */
 
-static bool write_all(int file, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t written = write(file, bytes, n);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        bytes += written;
-        n -= (size_t)written;
-    }
-    return fsync(file) == 0;
-}
-
 bool store_write(const char *folder, const char *name, const void *bytes, size_t n,
                  struct dk_error *err)
 {
@@ -80,7 +68,7 @@ bool store_write(const char *folder, const char *name, const void *bytes, size_t
     char *temporary = text_format("%s/%.*s.darkroom-%ld.tmp", folder, inner, name, (long)getpid());
     interrupt_hold(true);
     int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool ok = file >= 0 && write_all(file, bytes, n);
+    bool ok = file >= 0 && text_write(file, bytes, n) && fsync(file) == 0;
     int why = errno;
     if (file >= 0 && close(file) != 0) ok = false;
     if (ok && rename(temporary, path) != 0) {

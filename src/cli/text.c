@@ -1,4 +1,4 @@
-/* text.c - what the command line needs of strings: UTF-8, numbers, likeness, safe printing. */
+/* text.c - what the command line needs of strings: UTF-8, numbers, likeness, safe printing, whole writes. */
 /* SPDX-License-Identifier: MIT */
 #include "text.h"
 
@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -250,6 +251,21 @@ void text_print(FILE *stream, const char *text)
 void text_print_lines(FILE *stream, const char *text, const char *indent)
 {
     print_safely(stream, text, indent);
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+bool text_write(int file, const char *bytes, size_t n)
+{
+    while (n > 0) { /* a short write does not tell why; the next one does */
+        ssize_t written = write(file, bytes, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written == 0) errno = ENOSPC;
+        if (written <= 0) return false;
+        bytes += written;
+        n -= (size_t)written;
+    }
+    return true;
 }
 
 /* ---- length -------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* text.h - what the command line needs of strings: UTF-8, numbers, likeness, safe printing. */
+/* text.h - what the command line needs of strings: UTF-8, numbers, likeness, safe printing, whole writes. */
 /* SPDX-License-Identifier: MIT */
 #ifndef CLI_TEXT_H
 #define CLI_TEXT_H
@@ -41,6 +41,9 @@ const char *text_nearest(const char *word, const char *const *names);
 void text_print(FILE *stream, const char *text);
 /* The same, but line feeds stay and every line after the first starts with indent. */
 void text_print_lines(FILE *stream, const char *text, const char *indent);
+
+/* Writes all n bytes to an open file; false with errno when they do not go in. */
+bool text_write(int file, const char *bytes, size_t n);
 
 /* A copy of no more than n_most characters, the middle left out: ends tell names apart. Free it. */
 char *text_shortened(const char *text, size_t n_most);
